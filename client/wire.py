@@ -7,6 +7,7 @@ read, so nothing is missed between the answer and the coroutine that waits for i
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -54,6 +55,7 @@ class Owner(Protocol):
 
 COALESCED_BYTES_MAX = 64 * 1024
 CLOSE_SECONDS_MAX = 5.0  # how long the last bytes may take to leave, before they are given up
+PROBE_AFTER_S, PROBE_EVERY_S, PROBES_MAX = 30, 10, 3  # a server that has been silent for a minute and answers no probe is gone
 OnAnswer = Callable[[Any], None]
 
 
@@ -182,6 +184,7 @@ class Wire(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
+        keep_alive(transport.get_extra_info("socket"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the memory for the next read."""
@@ -250,18 +253,18 @@ class Wire(asyncio.BufferedProtocol):
             case Goodbye():
                 self._fail(MillstreamError("stopping", event.reason or "the server is stopping", "connect again once it is back"))
             case Notice():
-                self._notify(event)
+                self.notify(event.code, event.message)
             case Pong():
                 pass
             case _:
                 self._answered(event)
 
-    def _notify(self, notice: Notice) -> None:
+    def notify(self, code: str, message: str) -> None:
         """Tell the user's callback. What it raises is told to the loop, as of any callback, and ends nothing here."""
         if self.on_notice is None:
             return
         try:
-            self.on_notice(notice.code, notice.message)
+            self.on_notice(code, message)
         except Exception as problem:
             asyncio.get_running_loop().call_exception_handler({"message": "the callback of on_notice failed", "exception": problem})
 
@@ -329,6 +332,16 @@ class Wire(asyncio.BufferedProtocol):
             owner.lost(error)
         self._channels.clear()
         self._subscriptions.clear()
+
+
+def keep_alive(connected: Any) -> None:
+    """Have the system probe a server that is silent for long: a machine that has failed says nothing, and a reader would wait for ever."""
+    if connected is None:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", PROBE_AFTER_S), ("TCP_KEEPINTVL", PROBE_EVERY_S), ("TCP_KEEPCNT", PROBES_MAX)):
+        if hasattr(socket, option):  # not on every platform
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 class _Nobody:

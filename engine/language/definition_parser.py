@@ -49,7 +49,7 @@ def _check_name(name: statements.Name) -> None:
         )
     if name.text != name.text.lower() or not name.text.isidentifier():
         raise InvalidDefinition(
-            f"a function must have a lower-case name that Python takes, not {name.text}", line=place.line, column=place.column
+            f"a function's name must be a lower-case Python name, not {name.text}", line=place.line, column=place.column
         )
 
 
@@ -198,7 +198,7 @@ class DefinitionParser(TypeParser, SelectParser):
         self.expect("BY", where="after TIMESTAMP")
         if self.takes("ARRIVAL"):
             if clauses.time_name is not None:
-                raise self.problem("WATERMARK FOR names a column, TIMESTAMP BY ARRIVAL none", self.previous)
+                raise self.problem("WATERMARK FOR names a column, but TIMESTAMP BY ARRIVAL has none", self.previous)
             return
         name = self.name("time column")
         unit, rounded, zone = None, False, None
@@ -212,7 +212,7 @@ class DefinitionParser(TypeParser, SelectParser):
 
     def _time_column(self, clauses: StreamClauses, name: statements.Name) -> None:
         if clauses.time_name is not None and clauses.time_name != name:
-            raise self.problem(f"the time column is {clauses.time_name.text} and {name.text} at once", self.previous)
+            raise self.problem(f"a stream has one time column, not both {clauses.time_name.text} and {name.text}", self.previous)
         clauses.time_name = name
         clauses.time = replace(clauses.time, column=name.text)
 
@@ -222,7 +222,7 @@ class DefinitionParser(TypeParser, SelectParser):
         self._once(clauses, "DELAY")
         name = self.name("time column")
         if "TIMESTAMP BY" in clauses.named and clauses.time_name is None:
-            raise self.problem("WATERMARK FOR names a column, TIMESTAMP BY ARRIVAL none", self.previous)
+            raise self.problem("WATERMARK FOR names a column, but TIMESTAMP BY ARRIVAL has none", self.previous)
         self._time_column(clauses, name)
         self.expect("AS", where="after the time column")
         again = self.name("time column")

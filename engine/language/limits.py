@@ -121,7 +121,7 @@ def check_depth(root: exp.Expr) -> None:
     token = next((n for n in level if "line" in n.meta), None)
     place = (None, None) if token is None else (token.meta["line"], token.meta["col"])
     raise SyntaxProblem(
-        f"operators stand more than {EXPRESSION_DEPTH_MAX} deep on one another",
+        f"operators are nested more than {EXPRESSION_DEPTH_MAX} deep",
         hint="compute the inner part in a derived table",
         line=place[0],
         column=place[1],

@@ -66,7 +66,7 @@ class EmitKind(Enum):
     EVERY = "every"
 
 
-@state_record("emit", 1)
+@state_record("emit", 2, added={"always": bool})
 @dataclass(frozen=True, slots=True)
 class EmitSpec:
     """How answers leave; `every_us` for EMIT EVERY, `empty` for EMIT EMPTY.

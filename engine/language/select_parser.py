@@ -82,7 +82,7 @@ class FromParser(WindowParser):
         name = self.name("stream or table name")
         if self.sees_symbol(TokenType.L_PAREN):
             raise self.problem(
-                f"{name.text}( is no table function", self.previous, "the window functions are TUMBLE, HOP, SESSION and CUMULATE"
+                f"{name.text} is not a table function", self.previous, "the window functions are TUMBLE, HOP, SESSION and CUMULATE"
             )
         return name
 
@@ -231,7 +231,7 @@ class SelectParser(FromParser):
                 place=place,
             )
         if tail.order_by or tail.limit is not None or tail.emit is not None:
-            raise self.problem("ORDER BY, LIMIT and EMIT stand inside ISTREAM( ), DSTREAM( ) or RSTREAM( )", self.previous)
+            raise self.problem("ORDER BY, LIMIT and EMIT belong inside ISTREAM( ), DSTREAM( ) or RSTREAM( )", self.previous)
         return replace(query, options=query.options + tail.options, place=place)
 
     # -- bodies ---------------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class SelectParser(FromParser):
         only = branches[0]
         if only == statements.SelectQuery(only.body) and isinstance(only.body, statements.SelectBody):
             return only.body
-        raise self.problem("a query in parentheses stands alone only in FROM or as a branch of UNION ALL")
+        raise self.problem("a query in parentheses can only stand in FROM or be a branch of UNION ALL")
 
     def _branch(self) -> statements.SelectQuery:
         place = self.place()

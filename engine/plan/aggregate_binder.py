@@ -109,7 +109,7 @@ class AggregateBinder(ExpressionBinder):
         if used and used <= self._windows:
             return
         if used & self._windows:
-            raise Unsupported("a grouping key cannot mix the window's bounds with other columns", hint="group by both, apart")
+            raise Unsupported("a grouping key cannot mix the window's bounds with other columns", hint="group by each of them")
         if bound.type.kind is Kind.LIST:
             raise TypeProblem("a list cannot be a grouping key")
         if bound not in self._key_places:

@@ -388,7 +388,7 @@ class ExpressionBinder:
 
     def _element(self, node: exp.Bracket) -> Expression:
         if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
-            raise Unsupported("a part of a list is not supported", hint="one element is list[1]")
+            raise Unsupported("a slice of a list is not supported", hint="list[1] is its first element")
         return self.call("array_element", [node.this, node.expressions[0]])
 
     def _trim(self, node: exp.Trim) -> Expression:

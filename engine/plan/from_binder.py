@@ -46,7 +46,7 @@ def shared_columns(names: Sequence[Name], left: Attributes, right: Attributes) -
     for place, name in enumerate(names):
         try:
             if any(n.text == name.text for n in names[:place]):
-                raise SyntaxProblem(f"{name.text} stands twice in USING", hint="name it once")
+                raise SyntaxProblem(f"{name.text} appears twice in USING", hint="name it once")
             one, other = Scope(left).find(name.text), Scope(right).find(name.text)
             key = KeyExpressions(left[one].reference(one), right[other].reference(other), False)
             found.append(SharedColumn(name.text, one, other, key_type(key)))
@@ -132,6 +132,7 @@ class BoundFrom:
     node: Node
     scope: Scope
     conditions: tuple[Expression, ...] = field(default=())
+    per_window: bool = False
 
 
 def _check_joined(source: FromItem) -> None:
@@ -174,7 +175,7 @@ class FromBinder:
         if len(items) == 1:
             node = windowed(items[0])
             scope = self._scope(node, items[0])
-            return BoundFrom(node, scope, self._where(where, scope))
+            return BoundFrom(node, scope, self._where(where, scope), items[0].per_window)
         return self._comma_join(items, where, source)
 
     def _where(self, where: exp.Expr | None, scope: Scope) -> tuple[Expression, ...]:
@@ -256,7 +257,9 @@ class FromBinder:
         asof = item.asof
         if item.system_time is not None:
             asof = self._system_time(item, left, right)
-        request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite)
+        of_table = isinstance(left.node, TableScan) and not shared
+        asked = self._where(where, Scope(attributes + bounds_of(None))) if of_table else ()
+        request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite, where=asked)
         made = make_join(left, right, request)
         return merged(made, shared, len(left.node.attributes), item.kind) if shared else made
 
@@ -265,7 +268,7 @@ class FromBinder:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             line, column = item.place.line, item.place.column
-            raise Unsupported(f"{twice} stands twice in FROM", hint="give each its own alias", line=line, column=column, token=twice)
+            raise Unsupported(f"{twice} appears twice in FROM", hint="give each its own alias", line=line, column=column, token=twice)
 
     def _system_time(self, item: JoinItem, left: Side, right: Side) -> bool:
         """FOR SYSTEM_TIME AS OF left.ts: with a stream on the right that is an as-of join, with a table its current version."""
@@ -297,7 +300,7 @@ def _same_bound(condition: Expression, columns: int) -> bool:
     plain = isinstance(condition, Call) and all(isinstance(a, ColumnRef) and a.position >= columns for a in condition.arguments)
     if plain and isinstance(condition, Call) and condition.function == "=" and len(names) == 1:
         return True
-    raise Unsupported("ON can say of the windows' bounds only that they are equal", hint="put other conditions on them in WHERE")
+    raise Unsupported("ON can only compare the windows' bounds for equality", hint="put other conditions on them in WHERE")
 
 
 def _joins(condition: Expression, start: int, width: int) -> bool:

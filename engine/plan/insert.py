@@ -84,7 +84,7 @@ def _value(node: exp.Expr, type_: DataType, rule: TimeRule) -> Any:
     if type_.kind is Kind.TIMESTAMP and isinstance(bound, Literal) and bound.value is not None and bound.type.kind in _NUMBERS:
         raise TypeProblem(unit_needed(format_value(bound.value, bound.type)))
     if bound.type == TEXT and type_ != TEXT:
-        raise TypeProblem(f"a TEXT is no {type_}", hint="leave the quotes out, or CAST it")
+        raise TypeProblem(f"a TEXT is not a {type_}", hint="leave the quotes out, or CAST it")
     value = fold(build.cast(bound, type_))
     if not isinstance(value, Literal):
         raise TypeProblem(f"the value cannot be stored as {type_}")

@@ -21,6 +21,7 @@ from millstream.engine.language.statements import Place
 from millstream.engine.plan import logical
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.join_conditions import Bound, JoinCondition, KeyExpressions, analyse, key_type
+from millstream.engine.plan.table_windows import asks_for_missing, on_stream_alone, one_key, table_windows
 from millstream.engine.plan.windows import AT_INSTANT, FORMED_FIRST, bounds_of, windowed_times
 from millstream.engine.windows.assigners import LONGEST_DAY_US, US_PER_DAY
 
@@ -55,16 +56,19 @@ def check_times(root: logical.Node, timeless: frozenset[str]) -> None:
             if isinstance(below, logical.Scan) and (below.stream in timeless or table_of_rows(below.stream) is not None):
                 name = table_of_rows(below.stream) or below.stream
                 hint = "leave the window or bound in time out" if below.stream not in timeless else "let the query select its event time"
-                raise Unsupported(f"the rows of {name} have no event time, so no window or bound in time fits them", hint=hint)
+                raise Unsupported(f"the rows of {name} have no event time, so they cannot have a window or a bound in time", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An item of FROM without its window, and the window. `joined` marks a join of sliding windows, which takes no further one."""
+    """An item of FROM without its window, and the window. `joined` marks a join of sliding windows, which takes no further one,
+    `per_window` a table joined with a stream's windows, which takes no join and no aggregate.
+    """
 
     node: logical.Node
     spec: WindowSpec | None = None
     joined: bool = False
+    per_window: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class JoinRequest:
     """What was written about a join: kind, conditions over left's then right's attributes, WITHIN, AS OF, place.
 
     `bound` and `strict` come from plan objects, which state what ON would imply. `finite`: both sides are sets of rows that stand now.
+    `where` are conditions of WHERE over the same attributes, for a join that is all of FROM; they are applied above it in any case.
     """
 
     kind: JoinKind
@@ -82,6 +87,7 @@ class JoinRequest:
     bound: Bound = field(default_factory=Bound)
     strict: bool = False
     finite: bool = False
+    where: tuple[Expression, ...] = ()
 
     def refuse(self, message: str, hint: str | None = None) -> Unsupported:
         """Return the error, to be raised."""
@@ -94,8 +100,10 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
         logical.check_append_only(side.node, "a join", request.place, "JOIN")
     if request.finite:
         left, right = _finite_sides(left, right, request)
+    if left.per_window or right.per_window:
+        raise request.refuse("a further join with table LEFT JOIN stream [window] is not supported", "put that into a derived stream")
     if isinstance(left.node, logical.TableScan):
-        raise request.refuse("a table cannot stand on the left of a join", "put the stream left and the table right")
+        return _table_windows(left.node, right, request)
     if isinstance(right.node, logical.TableScan):
         return Side(_table_join(left, right, request), left.spec)
     if request.asof:
@@ -269,6 +277,24 @@ def _joined(attribute: logical.Attribute, nullable: bool, lag: int | None) -> lo
 
 
 # -- stream–table and as-of ---------------------------------------------------------------------------------------------------
+
+
+def _table_windows(table: logical.TableScan, right: Side, request: JoinRequest) -> Side:
+    """table LEFT JOIN stream [RANGE w SLIDE s] ON table.column = stream.column [AND conditions on the stream]."""
+    spec = right.spec
+    if request.kind is not JoinKind.LEFT or request.asof or request.within_us is not None or isinstance(right.node, logical.TableScan):
+        raise request.refuse("a table cannot stand on the left of this join", "put the stream left and the table right")
+    if spec is None or spec.kind is not WindowKind.HOPPING:
+        hint = "write table LEFT JOIN stream [RANGE 5 MINUTES SLIDE 5 MINUTES] ON …"
+        raise request.refuse("a table on the left of a join needs a tumbling or hopping window on the stream", hint)
+    count = len(table.attributes)
+    condition = analyse(list(request.conditions), table.attributes + right.node.attributes, count)
+    key, rest = one_key(condition.keys), on_stream_alone(condition.rest, count)
+    if key is None or rest is None:
+        hint = "write ON table.column = stream.column of one type, and the rest in WHERE"
+        raise request.refuse("table LEFT JOIN stream takes one equality, and conditions on the stream alone", hint)
+    missing_only = asks_for_missing(request.where, key, count)
+    return Side(table_windows(table, right.node, spec, key, rest, missing_only=missing_only), per_window=True)
 
 
 def _one_sided(left: Side, right: Side, request: JoinRequest, what: str) -> None:

@@ -175,7 +175,7 @@ class LagBinder(ExpressionBinder):
         if offset is None:
             return self.bind(nodes[0]), 1
         if not isinstance(offset, Literal) or not offset.type.is_integer or offset.value is None or offset.value < 1:
-            raise TypeProblem("how far LAG looks back must be a constant of at least 1")
+            raise TypeProblem("the offset of LAG must be a constant of at least 1")
         return self.bind(nodes[0]), int(offset.value)
 
     def _check_order(self, order: exp.Order | None) -> None:

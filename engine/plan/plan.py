@@ -50,7 +50,7 @@ SPLIT = "split it: CREATE STREAM name AS SELECT … for a part"
 
 def too_deep() -> Unsupported:
     """Return the refusal of a plan that nests too deep."""
-    return Unsupported(f"the query's parts stand more than {PLAN_DEPTH_MAX} deep on one another", hint=SPLIT)
+    return Unsupported(f"the query's parts are nested more than {PLAN_DEPTH_MAX} deep", hint=SPLIT)
 
 
 def check_size(bound: Node, root: PhysicalNode | SourceNode) -> None:
@@ -90,7 +90,7 @@ def _check_keys(described: Any) -> None:
     if isinstance(described, DistinctRecipe):
         keys.append(described.schema.fields)
     if any(isinstance(k, tuple) and len(k) > KEYS_MAX for k in keys):
-        raise Unsupported(f"rows are distinguished by more than {KEYS_MAX} columns", hint="join some into one, as in a || ',' || b")
+        raise Unsupported(f"keys of more than {KEYS_MAX} columns are not supported", hint="join some into one, as in a || ',' || b")
 
 
 def _expressions(described: Any) -> Iterator[Expression]:

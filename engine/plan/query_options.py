@@ -278,5 +278,5 @@ def checked_qos(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, f
         if low > high:
             raise InvalidDefinition(f"the utilities of a qos graph must not rise: {low:g} follows {high:g}")
     if any(not 0 <= utility <= 1 for _, utility in points) or points[0][0] < 0:
-        raise InvalidDefinition("latencies of a qos graph are at least 0 and utilities between 0 and 1")
+        raise InvalidDefinition("the latencies of a qos graph must be at least 0, and its utilities between 0 and 1")
     return points

@@ -154,6 +154,9 @@ class SelectBinder:
     # -- with GROUP BY --------------------------------------------------------------------------------------------------------
 
     def _grouped(self, source: BoundFrom) -> Node:
+        if source.per_window:
+            hint = "CREATE STREAM name AS SELECT … with the join, and aggregate over that stream's windows"
+            raise Unsupported("an aggregate over table LEFT JOIN stream [window] is not supported", hint=hint)
         window = source.node if isinstance(source.node, Window) else None
         spec = window.spec if window is not None else None
         emit = aggregate_emit(spec, self.emit, self.query.stream)
@@ -247,7 +250,7 @@ class SelectBinder:
         if self.query.limit is not None and self.body.distinct:
             raise Unsupported("LIMIT with SELECT DISTINCT is not supported", hint="write GROUP BY instead of DISTINCT")
         if self.query.with_ties and not self.query.order_by:
-            raise Unsupported("WITH TIES needs ORDER BY", hint="say what ties are equal in")
+            raise Unsupported("WITH TIES needs ORDER BY", hint="ties are rows that ORDER BY does not tell apart")
 
     def _order_key(self, item: OrderItem, binder: ExpressionBinder, outputs: list[Output]) -> OrderBy:
         node = item.expression

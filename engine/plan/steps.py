@@ -191,7 +191,7 @@ def check_empty(emit: EmitSpec, has_keys: bool, spec: WindowSpec | None) -> None
     if not emit.empty:
         return
     if has_keys:
-        raise Unsupported("EMIT EMPTY goes with queries without keys only", hint="leave out GROUP BY or EMPTY (K6)")
+        raise Unsupported("EMIT EMPTY works only without GROUP BY keys", hint="leave out GROUP BY or EMPTY (K6)")
     if spec is None or spec.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE) or emit.kind is not EmitKind.FINAL:
         raise Unsupported("EMIT EMPTY needs a tumbling or hopping window", hint="write [RANGE … SLIDE …] after the stream's name")
 
@@ -202,7 +202,8 @@ def check_tables(root: Node, place: Place | None = None) -> None:
     if isinstance(root, TableScan) or any(isinstance(below, TableScan) and not isinstance(node, TableJoin) for node, below in reads):
         line, column = (place.line, place.column) if place is not None else (None, None)
         message = "a table can stand only on the right of a join"
-        raise Unsupported(message, hint="SELECT from a stream and JOIN the table", line=line, column=column)
+        hint = "FETCH SELECT … reads it now; a continuous query reads a stream and JOINs the table"
+        raise Unsupported(message, hint=hint, line=line, column=column)
 
 
 def settled(

@@ -13,11 +13,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from millstream.server.journal.directory_lock import lock
+
 PART_SUFFIX = ".part"  # of a file that is being written and has not got its name yet
+
+
+class Held(Protocol):
+    """A directory that is this process's own until it is closed."""
+
+    def close(self) -> None:
+        """Leave the directory to others."""
 
 
 class Disk(Protocol):
     """Operations on files. A handle is a number that `create`, `open_append` or `open_update` gave; `close` ends it."""
+
+    def lock(self, directory: Path) -> Held:
+        """Keep other servers out of a directory. StoreError when another one has it."""
 
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted; none when there is no such directory."""
@@ -76,6 +88,10 @@ class Disk(Protocol):
 
 class SystemDisk:
     """The operating system's files."""
+
+    def lock(self, directory: Path) -> Held:
+        """Keep other servers out of a directory. StoreError when another one has it."""
+        return lock(directory)
 
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted; none when there is no such directory."""

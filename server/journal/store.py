@@ -17,13 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from millstream.engine.data.records import dataclass
 from millstream.server.errors import StorageError, StoreError
 from millstream.server.journal.changes import Change
-from millstream.server.journal.directory_lock import lock
-from millstream.server.journal.disk import Disk, SystemDisk, read
+from millstream.server.journal.disk import Disk, Held, SystemDisk, read
 from millstream.server.journal.known import FOLDER, Known, way_out
 from millstream.server.journal.segments import base_of
 
@@ -94,13 +93,13 @@ class Store:
     def __init__(self, directory: Path | None, disk: Disk | None = None) -> None:
         self.disk: Disk = disk or SystemDisk()
         self.path = None if directory is None else directory / FILE_NAME
-        self._lock: IO[str] | None = None
+        self._lock: Held | None = None
         self._change: Change | None = None
         self._is_doubtful = False  # a write has failed: the log may hold what is not in force
         try:
             if directory is not None:
                 self.disk.make_directory(directory)
-                self._lock = lock(directory)
+                self._lock = self.disk.lock(directory)
                 self._refuse_lost(directory)
             self._connection = _in_memory() if self.path is None else self.disk.connect(self.path)
         except (OSError, sqlite3.Error) as error:

@@ -1,4 +1,4 @@
-"""The examples of docs/language.md and docs/semantics.md do what the page says.
+"""The examples of docs/language.md, docs/semantics.md and docs/recipes.md do what the page says.
 
 A block ```sql is a script. Blocks ```csv NAME (rows of a stream), ```jsonl (a timeline) or ```python FILE (a file that it names) after it
 are its input, and ```json what comes out, or ```error how it is refused. A script with neither need only be understood.
@@ -34,7 +34,7 @@ class Example:
 
 def examples() -> list[Example]:
     found: list[Example] = []
-    for page in ("language.md", "semantics.md"):
+    for page in ("language.md", "semantics.md", "recipes.md"):
         text = (DOCS / page).read_text("utf-8")
         for block in BLOCK.finditer(text):
             kind, name, body = block.groups()
@@ -84,6 +84,13 @@ def test_an_example_does_what_the_page_says(example: Example, tmp_path: Path, mo
 
 def test_the_pages_have_examples_with_answers() -> None:
     assert sum(e.output is not None for e in examples()) >= 12
+
+
+def test_every_recipe_has_its_answer() -> None:
+    sections = re.split(r"^## ", (DOCS / "recipes.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+    assert len(sections) >= 12
+    shown = [section.partition("\n")[0] for section in sections if "```json\n{" not in section and "```console\n$ " not in section]
+    assert shown == []
 
 
 def test_every_aggregate_is_listed() -> None:

@@ -1,14 +1,16 @@
-"""The README's first query, the tutorial and the page for researchers work as they stand: their commands are run in their order, against
-a server of their own, and print what the page shows.
+"""The README's first query, the tutorial, the recipes on a server and the page for researchers work as they stand: their commands are run
+in their order, against a server of their own, and print what the page shows.
 
 A block ```file NAME is a file that the reader writes. In a block ```console, `$ ` begins a command, and the lines below it are what it
-prints to standard output. A block ```python is a script. `millstream serve &` starts the server.
+prints to standard output. A block ```python is a script. `millstream serve &` starts the server; another command that
+ends in ` &` runs until the page is done.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +44,7 @@ class Reader:
         here = {"MILLSTREAM_SERVER": self.address, "MILLSTREAM_PORT": self.address.rpartition(":")[2]}
         self.environment = os.environ | here | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
         self.server: subprocess.Popen[str] | None = None
+        self.behind: list[subprocess.Popen[bytes]] = []
         (folder / "feeder").symlink_to(ROOT / "feeder")
 
     def write(self, name: str, text: str) -> None:
@@ -52,6 +55,9 @@ class Reader:
             command, _, expected = step.partition("\n")
             if command == SERVE:
                 self.serve()
+            elif command.endswith(" &"):
+                shell = ["bash", "-c", command.removesuffix(" &")]
+                self.behind.append(subprocess.Popen(shell, cwd=self.folder, env=self.environment, start_new_session=True))
             else:
                 assert self.output(["bash", "-o", "pipefail", "-c", command]) == expected, command
 
@@ -76,6 +82,9 @@ def reader(folder: Path) -> Iterator[Reader]:
     try:
         yield one
     finally:
+        for process in one.behind:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(COMMAND_S)
         if one.server is not None:
             one.server.terminate()
             one.server.communicate(timeout=COMMAND_S)
@@ -95,7 +104,7 @@ def test_the_first_query_of_the_readme_prints_what_it_shows(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.parametrize(("page", "consoles_min"), [("tutorial.md", 10), ("research.md", 5)])
+@pytest.mark.parametrize(("page", "consoles_min"), [("tutorial.md", 10), ("research.md", 5), ("recipes.md", 2)])
 def test_every_step_of_a_page_prints_what_the_page_shows(tmp_path: Path, page: str, consoles_min: int) -> None:
     steps = BLOCK.findall((DOCS / page).read_text("utf-8"))
     with reader(tmp_path) as one:

@@ -1,7 +1,7 @@
-"""Writes the states that tests keep: `python -m tests.support.kept_states` (CONTRIBUTING.md, "State and upgrades").
+"""Writes what tests keep of states: `python -m tests.support.kept_states forms`, or `states N` (CONTRIBUTING.md, "State and upgrades").
 
 `states_N.tar.xz` has a state of every kind of query of `states.py`, with the rows before and after it and the statements, so that an
-archive can be read whatever becomes of `states.py`. N is raised when a release has been made since. `forms.json` has the version and
+archive can be read whatever becomes of `states.py`. Archive 1 was written before EMIT had a field more. `forms.json` has the version and
 fields of each form as they are today.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import pkgutil
+import sys
 import tarfile
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,7 +25,6 @@ from millstream.server.durability import checkpoints as _  # noqa: F401  has for
 from tests.support.states import CASES, Row, history, shared_answers, stopped
 
 KEPT = Path(__file__).parents[1] / "engine" / "state" / "kept"
-NUMBER = 1
 SEED, CUT = 5, 60
 SHARED_NAME = "shared synopses"
 DECIMALS = (4, 5)  # the columns w and n of a row
@@ -65,16 +65,19 @@ def _value(place: int, value: Any) -> Any:
     return Decimal(value) if place in DECIMALS and value is not None else value
 
 
-def write() -> None:
-    """Write the archive of today's forms, and the forms."""
-    KEPT.mkdir(exist_ok=True)
+def write_forms() -> None:
+    """Write the forms of today."""
     (KEPT / "forms.json").write_text(json.dumps(forms_today(), indent=1) + "\n")
+
+
+def write_states(number: str) -> None:
+    """Write an archive in the forms of today."""
     rows = history(SEED)
     files = {f"{name}.state": stopped(query, rows[:CUT]).state for name, query in CASES.items()}
     files[f"{SHARED_NAME}.state"] = shared_answers(rows, CUT, None, swap=False)[1]
     told = {"queries": dict(CASES), "cut": CUT, "rows": rows}
     files["cases.json"] = json.dumps(told, default=str, indent=0).encode()
-    with tarfile.open(KEPT / f"states_{NUMBER}.tar.xz", "w:xz") as archive:
+    with tarfile.open(KEPT / f"states_{number}.tar.xz", "w:xz") as archive:
         for name, data in sorted(files.items()):
             member = tarfile.TarInfo(name)
             member.size = len(data)
@@ -82,4 +85,4 @@ def write() -> None:
 
 
 if __name__ == "__main__":
-    write()
+    {"forms": write_forms, "states": write_states}[sys.argv[1]](*sys.argv[2:])

@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "other-systems.md"
 HEAD = """# Coming from another system
 
 `python -m tests.support.other_systems_page` writes this page by typing the statements in. You can type what you know: where Millstream
-writes it differently, the error says how. [The query language](language.md) has the whole of it.
+writes it differently, the error says how. [The query language](language.md) has the whole of it, [recipes](recipes.md) whole tasks.
 
 The statements read these inputs:
 

@@ -87,7 +87,7 @@ def test_lists_of_one_query_are_read_by_another(train: int) -> None:
     ("expression", "words"),
     [
         ("k[1]", "must be a list"),
-        ("ARRAY_AGG(v)[1:2]", "a part of a list is not supported"),
+        ("ARRAY_AGG(v)[1:2]", "a slice of a list is not supported"),
         ("ARRAY_AGG(v)['a']", "named by a whole number"),
         ("ARRAY_CONTAINS(ARRAY_AGG(v), 'a')", "the value must be BIGINT"),
         ("ARRAY_LENGTH(ARRAY_AGG(v), 2)", "takes 1 argument, not 2"),

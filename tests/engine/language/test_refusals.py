@@ -30,7 +30,7 @@ CASES = [
     ("SELECT a FROM s [SESSION 5 SECONDS", SyntaxProblem, r"ends where '\]' was expected", 1, 28),
     ("SELECT a FROM HOP(s, ts, 5 SECONDS)", SyntaxProblem, "HOP needs size", 1, 35),
     ("SELECT a FROM CUMULATE(s, ts, 3 SECONDS, 10 SECONDS)", SyntaxProblem, "must be a multiple of its step", 1, 52),
-    ("SELECT a FROM tumbel(s, ts, 5 SECONDS)", SyntaxProblem, "no table function", 1, 15),
+    ("SELECT a FROM tumbel(s, ts, 5 SECONDS)", SyntaxProblem, "not a table function", 1, 15),
     ("SELECT a FROM s JOIN t", SyntaxProblem, "ends where ON or USING was expected", 1, 22),
     ("SELECT a FROM s JOIN t USING k", SyntaxProblem, r"expected '\(' after USING", 1, 30),
     ("SELECT a FROM s CROSS JOIN t USING (k)", SyntaxProblem, "CROSS JOIN takes no ON", 1, 30),

@@ -182,7 +182,7 @@ def _nested_by_derived_tables(chain: str) -> str:
         (f"SELECT {'- ' * 33}1 FROM s", SyntaxProblem, f"nested more than {limits.NESTING_MAX} deep"),
         (f"SELECT {'- - - (' * 10}1{')' * 10} FROM s", SyntaxProblem, "compute the inner part in a derived table"),
         (f"SELECT {'9' * (limits.NUMBER_LENGTH_MAX + 1)} FROM s", SyntaxProblem, "more than any type holds"),
-        (f"SELECT k{' IS NULL' * limits.EXPRESSION_DEPTH_MAX} FROM s", SyntaxProblem, "more than 64 deep on one another"),
+        (f"SELECT k{' IS NULL' * limits.EXPRESSION_DEPTH_MAX} FROM s", SyntaxProblem, "nested more than 64 deep"),
         (f"SELECT 1 FROM s a0 {' '.join(f'JOIN s a{i} WITHIN 1 SECOND' for i in range(1, 40))}", EngineError, ""),
     ],
 )

@@ -127,7 +127,7 @@ def test_numbers_take_the_type_of_their_column() -> None:
         ("INSERT INTO s (k) VALUES (1)", "row 1: .*ts is NULL"),
         ("INSERT INTO tab VALUES (NULL, 'x')", "row 1: column k is .*NULL"),
         ("INSERT INTO tab VALUES (1, 'x'), (1)", "row 2 has 1 values for 2 columns"),
-        ("INSERT INTO tab VALUES (1, 'x'), ('2', 'y')", "row 2, column k: a TEXT is no BIGINT"),
+        ("INSERT INTO tab VALUES (1, 'x'), ('2', 'y')", "row 2, column k: a TEXT is not a BIGINT"),
         ("INSERT INTO tab VALUES (1, k)", "row 1, column label: there is no column k"),
         ("INSERT INTO tab (k, lable) VALUES (1, 'x')", "tab has no column lable.*did you mean label"),
         ("INSERT INTO tab (k, k) VALUES (1, 2)", "column k is named twice"),

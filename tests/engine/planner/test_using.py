@@ -112,7 +112,7 @@ def test_tumbling_windows_joined_by_names_answer_as_with_on_also_from_a_plan_obj
     ("query", "message"),
     [
         ("SELECT * FROM a JOIN b USING (x) WITHIN 1 SECOND", r"no column x .*column 31"),
-        ("SELECT * FROM a JOIN b USING (k, k) WITHIN 1 SECOND", r"k stands twice in USING .*column 34"),
+        ("SELECT * FROM a JOIN b USING (k, k) WITHIN 1 SECOND", r"k appears twice in USING .*column 34"),
         ("SELECT j FROM a JOIN b USING (k) WITHIN 1 SECOND", r"j is ambiguous"),
         ("SELECT * FROM a JOIN b USING (k)", r"needs a bound in time"),
     ],

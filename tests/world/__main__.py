@@ -1,0 +1,60 @@
+"""Run worlds by seed: `python -m tests.world 0-99 [--hours H]`. A failing one prints its plan, shrunk, and its history."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.world.runs import Verdict, run, shrink
+
+HISTORY_LINES = 60
+
+
+def seeds_of(text: str) -> range:
+    """Return the seeds of `7`, or of `0-99`."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def told(verdict: Verdict) -> str:
+    """Return what there is to say of a world that failed."""
+    lines = [f"seed {verdict.seed}: {problem}" for problem in verdict.problems]
+    lines += ["", "what was done:", *(f"  {step}" for step in verdict.plan), "", "the end of its history:"]
+    lines += [f"  {line[:240]}" for line in verdict.history[-HISTORY_LINES:]]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run the worlds; 1 when one failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
+    parser.add_argument("seeds", type=seeds_of, help="one seed, or a range such as 0-99")
+    parser.add_argument("--length", type=int, default=60, help="steps of a plan")
+    parser.add_argument("--seconds", type=int, default=40, help="simulated seconds of a plan")
+    parser.add_argument("--whole", action="store_true", help="do not shrink what fails")
+    parser.add_argument("--quiet", action="store_true", help="say nothing of worlds that are in order")
+    args = parser.parse_args()
+    failed, simulated_s, lives, began_s = [], 0.0, 0, time.monotonic()
+    for seed in args.seeds:
+        verdict = run(seed, length=args.length, seconds=args.seconds)
+        simulated_s += verdict.simulated_s
+        lives += verdict.lives
+        if verdict.ok:
+            if not args.quiet:
+                print(f"seed {seed}: {verdict.simulated_s:.0f} s, {verdict.lives} lives, {verdict.digest[:12]}", flush=True)
+            continue
+        failed.append(seed)
+        if not args.whole:
+            kind = verdict.problems[0][:20]
+            verdict = shrink(seed, verdict.plan, lambda found, kind=kind: any(one.startswith(kind) for one in found.problems))  # type: ignore[misc]
+        print(told(verdict), flush=True)
+    took_s = time.monotonic() - began_s
+    print(
+        f"{len(args.seeds)} worlds, {lives} lives of a server, {simulated_s / 3600:.2f} simulated hours in {took_s / 60:.1f} minutes"
+        f" ({simulated_s / took_s:.0f} times as fast as time); failed: {failed or 'none'}"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

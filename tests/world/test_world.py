@@ -1,0 +1,48 @@
+"""The whole server in a simulated world of faults: whatever happens by seed, the contract is kept, and a seed is one history."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.world.plans import Step
+from tests.world.runs import run, shrink
+
+ROOT = Path(__file__).parents[2]
+BLOCK = 6
+BLOCKS = 12
+DIGEST = "import sys; from tests.world.runs import run; v = run(int(sys.argv[1])); print(v.digest, v.steps, v.problems)"
+
+
+def digest_of(seed: int, hash_seed: int) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    command = [sys.executable, "-c", DIGEST, str(seed)]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("seed", [5, 13])
+def test_a_seed_is_one_history_whatever_the_hashes(seed: int) -> None:
+    assert digest_of(seed, 1) == digest_of(seed, 4242) != ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_worlds_keep_the_contract(block: int) -> None:
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        verdict = run(seed)
+        assert verdict.ok, (seed, verdict.problems)
+
+
+@pytest.mark.slow
+def test_a_failing_world_is_shrunk_to_what_makes_it_fail() -> None:
+    steps = [Step(500 + 40 * i, "publish", ("p0", "a", 1, False)) for i in range(8)]
+    steps += [Step(700, "show", ("SHOW STREAMS",)), Step(710, "wrong", ("SHOW QUERIES",)), Step(760, "policy", ("hr",))]
+    verdict = shrink(3, sorted(steps, key=lambda step: step.at_ms))
+    assert [str(step).split(None, 2)[2] for step in verdict.plan] == ["wrong SHOW QUERIES"]
+    assert verdict.problems == ["'SHOW QUERIES' was accepted"]
