@@ -9,7 +9,7 @@ from typing import Any
 from tests.world.checker import Stored, check, stored
 from tests.world.hub import NS_PER_S, Stuck
 from tests.world.load import Load
-from tests.world.machines import clear_away, world
+from tests.world.machines import World, clear_away, world
 from tests.world.plans import Step, plan
 
 SETTINGS: dict[str, Any] = {"drain_s": 5.0, "ping_s": 5.0, "journal_kept_s": 1e8}
@@ -60,6 +60,8 @@ def _run(seed: int, steps: list[Step]) -> Verdict:
             process = made.process
             made.stop()
             assert process is not None
+            if made.is_given_up:
+                return _verdict(made, load, made.hub.faults)
             if not made.hub.run(lambda: not process.alive, 60 * NS_PER_S):
                 problems.append("the server did not stop within 60 s")
             else:
@@ -71,8 +73,13 @@ def _run(seed: int, steps: list[Step]) -> Verdict:
                 problems.append("the data directory cannot be read at the end")
         else:
             problems += made.hub.faults
-        hub = made.hub
-        return Verdict(seed, list(dict.fromkeys(problems)), hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, steps, made.lives)
+        return _verdict(made, load, problems)
+
+
+def _verdict(made: World, load: Load, problems: list[str]) -> Verdict:
+    hub = made.hub
+    different = list(dict.fromkeys(problems))
+    return Verdict(made.seed, different, hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, load.steps, made.lives)
 
 
 def _in_strand(made: Any, call: Callable[[], Any]) -> Any:
