@@ -342,8 +342,9 @@ async def test_a_channel_that_fails_to_open_when_nobody_waits_any_more_is_no_err
     await asyncio.sleep(0)
     opening = client._publishers["s"]
     given_up.cancel()
+    await asyncio.wait([given_up])
     await client.abandon()
-    await asyncio.wait([given_up, opening])
+    await asyncio.wait([opening])
     client._publishers.clear()
     del given_up, opening
     gc.collect()
