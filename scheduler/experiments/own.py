@@ -49,7 +49,8 @@ def run_own(scenario: Scenario, size: Scale, asked: OwnRequest, *, processes: in
         raise SimulationError(f"{scenario.name} compares no policies in simulation", hint="millstream experiment list shows the others")
     policies = list(dict.fromkeys([*(case.parameters["policy"] for case in cases), *asked.policies]))
     frames = _on_workload(cases, asked.workload) if asked.workload is not None else _frames(cases)
-    varied = [name for name in frames[0].parameters if len({json.dumps(frame.parameters.get(name)) for frame in frames}) > 1]
+    named = dict.fromkeys(name for frame in frames for name in frame.parameters)
+    varied = [name for name in named if len({json.dumps(frame.parameters.get(name)) for frame in frames}) > 1]
     made = [
         (frame, policy, seed, ExperimentCase(frame.function, {**frame.parameters, "policy": policy, "seed": seed}))
         for policy in policies
@@ -60,7 +61,7 @@ def run_own(scenario: Scenario, size: Scale, asked: OwnRequest, *, processes: in
     run_cases([case for *_, case in made], store, processes=processes, progress=progress)
     keys = ["policy", *varied]
     rows = [
-        {"policy": policy, **{name: frame.parameters[name] for name in varied}, "seed": seed, **_numbers(store.result(case), keys)}
+        {"policy": policy, **{name: frame.parameters.get(name) for name in varied}, "seed": seed, **_numbers(store.result(case), keys)}
         for frame, policy, seed, case in made
     ]
     return OwnFindings(keys, rows, together(rows, keys))

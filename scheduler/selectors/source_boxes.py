@@ -1,8 +1,8 @@
 """The source boxes of query classes (Pham 2013, III-A): what lets the rows of a class's streams in to its queries.
 
-"At each scheduling point, an HR class scheduler first schedules the non-source operators and switches to the source operators only when all
-the other operators have empty input queues." A source operator is the box that reads a stream for its class, not the first box of a
-query. So rows wait before all queries of the class until its boxes run, and queries of little output do not starve.
+Source operators run only when the queues of all other operators of the class are empty. A source operator is the box that reads a stream
+for its class, not the first box of a query. So rows wait before all queries of the class until its boxes run, and queries of little output
+do not starve.
 
 Here a box is a mark on the log that its readers share: how far rows have been let in. To run it costs nothing and is no step. The boxes
 of a class run together, up to the newest row of all its streams, as arrival numbers are one order for the whole server and a join takes

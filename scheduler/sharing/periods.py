@@ -78,8 +78,8 @@ def _assigned(groups: Sequence[SubGroup], periods: Sequence[int], scan_cost: Sca
 def sorting(values: float) -> float:
     """Return what it costs to sort so many different values by their counts, in entries read.
 
-    A percentile and a top-k list each sort the values of their window (Golab 2006, 4.3: "sorting frequency counts to find the top-k largest
-    ones"). A comparison costs far less than to read an entry, which adds a counter to those read before.
+    A percentile and a top-k list each sort the values of their window (Golab 2006, 4.3). A comparison costs far less
+    than to read an entry, which adds a counter to those read before.
     """
     return values * log2(max(2.0, values)) / COMPARISONS_PER_ENTRY
 

@@ -109,10 +109,10 @@ class Oracle:
         return rows
 
 
-def check(world: World, load: Load, found: Stored | None) -> list[str]:
+def check(world: World, load: Load, found: Stored) -> list[str]:
     """Return what is wrong."""
     problems = [*load.problems, *world.hub.faults]
-    if found is None or world.platter.lost_by_lie:  # what a disk lost that said it had it, nobody can give back
+    if world.platter.lost_by_lie:  # what a disk lost that said it had it, nobody can give back
         return problems
     texts = {
         name: TEXTS[text][1] or TEXTS[text][0]

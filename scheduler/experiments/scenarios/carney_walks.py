@@ -39,8 +39,11 @@ def loaded(walk: str, cost_us: float, tuples: int, seed: int) -> dict[str, Any]:
 
 
 def memory(walk: str, tuples: int, seed: int, call_ns: int = carney_runs.CALL_NS) -> dict[str, Any]:
-    """Bytes in queues while one run of a superbox empties a tree at whose leaves tuples wait: `byte_s` is their integral over time."""
-    work = carney_runs.tree_workload(0.5, 1, 4, 3, min(tuples, 2_700), seed, 1, None, call_ns, 0.4)
+    """Bytes in queues while one run of a superbox empties a tree at whose leaves tuples wait: `byte_s` is their integral over time.
+
+    A load of one half gives about one tuple a leaf.
+    """
+    work = carney_runs.tree_workload(0.5, 1, 4, 3, tuples, seed, 1, None, call_ns, 0.4)
     world = World(f"superbox:traversal={walk}", work.deltas, settings=CoreSettings(adapt=False, train=TrainShape(share=1.0)), seed=seed)
     sizes = {node.id: (node.row_bytes_in, node.row_bytes_out) for node in work.nodes}
     from millstream.scheduler.events import Arrived

@@ -52,6 +52,11 @@ class Costs:
         self.values = [round(v * values_factor) for v in VALUES]
         self.interval = [expected_values(v, rate) for v in self.values]
 
+    @property
+    def update_ns(self) -> int:
+        """What an update of all synopses costs, with the one-time query of that second."""
+        return round(self.rate * len(VALUES) * TUPLE_NS) + LOOK_UP_NS
+
     def scan(self, group: int) -> Callable[[int], float]:
         """Return the cost of reading so many intervals of a group, in entries."""
         return lambda intervals: self.interval[group] * intervals
@@ -92,7 +97,10 @@ def tasks_of(policy: str, group: int, queries: list[PeriodicQuery], costs: Costs
 
 
 def run(policy: str, queries: int, rate: float, values_factor: float, seed: int, seconds: int) -> Mapping[str, Any]:
-    """Run a workload under a policy; return queries re-executed per second and the average latency in updates."""
+    """Run a workload under a policy; return queries re-executed per second, the average latency in updates, and the load.
+
+    The load is what its tasks ask for a second, each by itself and as often as asked, in processors.
+    """
     costs = Costs(rate, values_factor)
     queue = TaskQueue(sharing_policy(policy).together)
     sub_groups = 0
@@ -100,12 +108,13 @@ def run(policy: str, queries: int, rate: float, values_factor: float, seed: int,
         for task in tasks_of(policy, group, found, costs):
             queue.add(task)
             sub_groups += 1
+    asked = sum(costs.run_ns([task]) / (task.period * SECOND_NS) for tasks in queue.tasks.values() for task in tasks)
     counts = _play(queue, costs, seconds)
-    return {**counts, "tasks": sub_groups}
+    return {**counts, "tasks": sub_groups, "load": asked + costs.update_ns / SECOND_NS}
 
 
 def _play(queue: TaskQueue, costs: Costs, seconds: int) -> dict[str, float]:
-    update_ns = round(costs.rate * len(VALUES) * TUPLE_NS) + LOOK_UP_NS
+    update_ns = costs.update_ns
     now_ns, next_update_ns = 0, SECOND_NS
     end_ns = (WARM_UP_S + seconds) * SECOND_NS
     runs = 0

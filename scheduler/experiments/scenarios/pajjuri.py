@@ -24,7 +24,9 @@ def _latency_judge(scale: Scale, results: sweep.Results) -> Findings:
                 f"{title}: latency of path capacity < simplified segment < segment < round-robin, over all rates",
                 list(sweep.POLICIES.values()),
                 list(averages.values()),
-                note=sweep.pace_note(results, scale, "response_ms_mean", "ms"),
+                note="; ".join(
+                    (sweep.pace_note(results, scale, "response_ms_mean", "ms"), sweep.quanta_note(results, scale, "response_ms_mean"))
+                ),
             )
         )
         saved = mean(
@@ -81,7 +83,8 @@ def _throughput_judge(scale: Scale, results: sweep.Results) -> Findings:
                 f"at {rate:g} tuples a second the deviation of outputs a second ascends in this order",
                 list(sweep.POLICIES.values()),
                 ours,
-                note=_throughput_silent(results, scale, rate),
+                note=_throughput_silent(results, scale, rate)
+                + (f"; {sweep.quanta_note(results, scale, 'throughput_deviation_per_s')}" if rate == sweep.QUANTA_RATE else ""),
                 paper=" < ".join(f"{name} {number}" for name, number in zip(sweep.POLICIES.values(), paper, strict=True)),
             )
         )
@@ -122,7 +125,8 @@ def _memory_judge(scale: Scale, results: sweep.Results) -> Findings:
         listed = ", ".join(f"{sweep.POLICIES[policy]} {number:.4g}" for policy, number in most.items())
         holds = most["segment"] <= most["simplified-segment"] < others
         text = f"{title}: maximum memory of segment <= simplified segment < path capacity and round-robin, over all rates"
-        claims.append(Claim(text, "this order", listed, holds, sweep.pace_note(results, scale, "memory_bytes_max", "bytes")))
+        note = f"{sweep.pace_note(results, scale, 'memory_bytes_max', 'bytes')}; {sweep.quanta_note(results, scale, 'memory_bytes_max')}"
+        claims.append(Claim(text, "this order", listed, holds, note))
     return Findings(
         sweep.rows(results, scale, "memory_bytes_max"), claims, sweep.panels(results, scale, "memory_bytes_max", "maximum memory, bytes")
     )

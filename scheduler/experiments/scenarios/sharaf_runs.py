@@ -50,11 +50,21 @@ def single_stream(
     return with_attributes(made, uniform).at_utilisation(load)
 
 
-def with_attributes(work: Workload, attributes: NDArray[np.float64]) -> Workload:
+FORMS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "at most": lambda values: values,
+    "at least": lambda values: 101.0 - values,
+    "range": lambda values: 2.0 * np.abs(values - 50.5),
+}
+"""Forms of predicates, as what of an attribute must be at most the bound; each passes the same share of uniform attributes."""
+
+
+def with_attributes(work: Workload, attributes: NDArray[np.float64], form: str = "at most") -> Workload:
     """Return the workload with two attributes on every packet that all queries' predicates are on (3.7).
 
-    A select passes what has a first attribute of at most its selectivity in hundredths, a join what has such a second one.
+    A select passes what has a first attribute of at most its selectivity in hundredths, a join what has such a second one; with another
+    form, what is at least so great or lies in a range so wide around the middle.
     """
+    attributes = FORMS[form](attributes)
     (log,) = work.arrivals
     predicates = {
         node.id: (0 if node.label.endswith("select") else 1, float(round(node.selectivity * 100.0)))
@@ -86,9 +96,9 @@ def _classes(work: Workload, outcome: RunOutcome) -> list[list[float]]:
     return [[float(cost), float(tenth), entry[0] / entry[1], entry[1]] for (cost, tenth), entry in sorted(sums.items()) if entry[1]]
 
 
-def selectivity(policy: str, load: float, seed: int, queries: int, tuples: int, high: float) -> dict[str, Any]:
-    """All operators cost the same, selectivities up to `high`; `oracle-hr` and `oracle-hnr` know the future."""
-    work = single_stream(load, seed, queries, tuples, "dec-pkt-1", high=high, classes=1)
+def selectivity(policy: str, load: float, seed: int, queries: int, tuples: int, high: float, classes: int = 1) -> dict[str, Any]:
+    """All operators cost the same, or fall into classes; selectivities up to `high`; `oracle-hr` and `oracle-hnr` know the future."""
+    work = single_stream(load, seed, queries, tuples, "dec-pkt-1", high=high, classes=classes)
     if not policy.startswith("oracle-"):
         return simulate(work, policy, seed=seed).summary()
     normalized = policy.endswith("hnr")
@@ -122,23 +132,41 @@ def sharing(policy: str, load: float, seed: int, queries: int, tuples: int, grou
 
 
 def adaptive(
-    policy: str, load: float, seed: int, queries: int, tuples: int, deviation: float, adapt: bool, window: int = 100, aging: float = 0.175
+    policy: str,
+    load: float,
+    seed: int,
+    queries: int,
+    tuples: int,
+    deviation: float,
+    adapt: bool,
+    window: int = 100,
+    aging: float = 0.175,
+    form: str = "at most",
 ) -> dict[str, Any]:
-    """Attributes drift: in the i-th of 100 intervals of tuples they are Gaussian around 50 + i; predicates ask for at most a bound.
+    """Attributes drift: in the i-th of 100 intervals of tuples they are Gaussian around 50 + i. `aging` is the weight of the newest window.
 
     The static scheduler believes that attributes are uniform on 1 to 100, which is what the declared selectivities say.
     """
     work = single_stream(load, seed, queries, tuples, "dec-pkt-1")
     chance = np.random.default_rng(seed + 7_919)
     means = 50.0 + np.arange(tuples) * 100 // tuples
-    drawn = with_attributes(work, np.stack([chance.normal(means, deviation) for _ in range(2)]))
+    drawn = with_attributes(work, np.stack([chance.normal(means, deviation) for _ in range(2)]), form)
     return simulate(drawn, policy, seed=seed, settings=RunSettings(adapt=adapt, window=window, aging=aging)).summary()
 
 
 def fresh(
-    policy: str, load: float, seed: int, queries: int, tuples: int, bursty: int, skew: float = 0.0, classes: int = 3, streams: int = 10
+    policy: str,
+    load: float,
+    seed: int,
+    queries: int,
+    tuples: int,
+    bursty: int,
+    skew: float = 0.0,
+    classes: int = 3,
+    streams: int = 10,
+    keep: bool = False,
 ) -> dict[str, Any]:
-    """Chapter 4: queries over ten Poisson streams, some of which send ten tuples at a time."""
+    """Chapter 4: queries over ten Poisson streams, some of which send ten tuples at a time. `keep` counts filtered tuples as well."""
     builder = NetworkBuilder()
     sources = [builder.source(f"s{index}") for index in range(streams)]
     deltas = generators.select_join_project(builder, sources, queries, seed, selectivity=_zipf(skew), cost_classes=classes, unit_ns=1_000.0)
@@ -147,8 +175,14 @@ def fresh(
         made = arrivals.poisson(100.0, tuples, seed * 1_000 + index)
         times[source] = arrivals.gather(made, 10) if index < bursty else made
     work = workload("freshness", builder, deltas, times).at_utilisation(load)
-    outcome = simulate(work, policy, seed=seed)
-    return {**outcome.summary(), "response_ms_by_query": outcome.average_by_application(outcome.response_ns / 1e6)}
+    outcome = simulate(work, policy, seed=seed, settings=RunSettings(keep_dropped=keep))
+    calm = outcome.query % streams >= bursty  # queries go to the streams in turn
+    of_kind = {name: float(outcome.response_ns[kind].mean() / 1e6) for name, kind in (("bursty", ~calm), ("calm", calm)) if kind.any()}
+    return {
+        **outcome.summary(),
+        "response_ms_by_query": outcome.average_by_application(outcome.response_ns / 1e6),
+        **{f"response_ms_{name}": value for name, value in of_kind.items()},
+    }
 
 
 def _zipf(skew: float) -> Callable[[np.random.Generator], float]:
