@@ -16,7 +16,8 @@ from tests.world.planted import PLANTS
 
 WORLD_S_MAX = 5 * 3600.0  # simulated; a plan has an hour at most
 
-SETTINGS: dict[str, Any] = {"drain_s": 5.0, "ping_s": 5.0, "journal_kept_s": 1e8}
+JOURNAL_BYTES_MAX = 8 * 1024  # far less than a user may say, so that segments go and checkpoints count
+SETTINGS: dict[str, Any] = {"drain_s": 5.0, "ping_s": 5.0, "journal_kept_s": 1e8, "journal_bytes_max": JOURNAL_BYTES_MAX}
 
 
 @dataclass
