@@ -15,7 +15,7 @@ from millstream.client.commands.common import connection_options, counted, time_
 from millstream.client.errors import MillstreamError
 from millstream.client.statements import name_of, quoted
 from millstream.protocol.values.names import ColumnNames, left_out_note
-from millstream.protocol.values.packed import FIRST_BYTES_MAX, UNPACKING_FAULTS, may_be_packed, packing_of, split_name, unpacked
+from millstream.protocol.values.packed import FIRST_BYTES_MAX, may_be_packed, packing_of, split_name, unpacked
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingPublisher, Client
@@ -178,7 +178,7 @@ def _pieces(source: BinaryIO) -> Iterator[bytes]:
     try:
         while data := whole.read(READ_BYTES):
             yield data
-    except UNPACKING_FAULTS as error:
+    except EOFError as error:
         raise MillstreamError("data", f"the input is packed, and damaged or cut off: {error}") from error
 
 
