@@ -142,6 +142,8 @@ class Account:
             warn(f"  {reason}")
         if self.refused > len(self.reasons):
             warn(f"  … and {self.refused - len(self.reasons):,} more")
+        if self.is_useless and any(reason.endswith("is missing") for reason in self.reasons):
+            warn("--map COLUMN=FILE_COLUMN fills a column from one of another name in the file")
 
 
 def _send(publisher: BlockingPublisher, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:
