@@ -54,6 +54,28 @@ class SlopeSlack(RankingBase):
             utility[own], slack[own] = table.utility(latency[own]), table.slack_ns(latency[own])
         return utility, slack
 
+    def urgency_one(self, view: View, unit: int, now_ns: int) -> tuple[float, float] | None:
+        """Return the same of one unit by the same operations on single numbers; None where an operator below has several consumers."""
+        ways = _ways_to_the_end(view)
+        if ways is None:
+            return None
+        known = view.shared.get("lists for one")
+        if not isinstance(known, tuple):
+            numbers, tables = self.tables(view)
+            known = view.shared["lists for one"] = ([[slot for slot in way if slot >= 0][::-1] for way in ways.tolist()],
+                                                    [tables[number] for number in numbers.tolist()])  # fmt: skip
+        way, table = known[0][unit], known[1][unit]
+        ledger, estimates, total = view.ledger, view.estimates, 0.0
+        for slot in way:
+            total = max(ledger.rows_at[slot], 0) * estimates.cost_ns.item(slot) / estimates.output_per_tuple.item(slot) + total
+        head = view.units.head_at[unit]
+        if head == NEVER_NS:
+            return table.urgency_at(total)  # type: ignore[no-any-return]
+        middle = float(head)
+        if view.units.rows_at[unit] > 1:
+            middle = head / 2.0 + max(ledger.newest_ns.item(way[-1]), 0) / 2.0
+        return table.urgency_at(now_ns - middle + total)  # type: ignore[no-any-return]
+
     def tables(self, view: View) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[GraphTable]]:
         """Return the number of each unit's graph, and the graphs."""
         graphs: dict[tuple[tuple[float, float], ...], int] = {}
