@@ -97,8 +97,8 @@ What was known when:
   corrections before they were made: ties to the oldest tuple, source boxes and mean responses of classes, trains without a bound in
   d-none to d-steps, pruned clusters, sorts of top-k lists, Aurora's random order, c-sustained, c-traversal, s-adaptive, s-selectivity.
 - Choices made since without a text that decides them: in d-steps the peaks of class 1, after a run in which one peak needed more than
-  its share; in c-sustained the load, after 80 and 95% had been run; in chapter 3 of Carney evenly spaced inputs, after random phases had
-  made single tuples queue; in chapter 4 which of two charges for deciding is judged where, after both had been run on c-qos. Under one of
+  its share; in c-sustained the load, after 80 and 95% had been run; in c-train inputs that take turns, after random phases had made single
+  tuples queue; in chapter 4 which of two charges for deciding is judged where, after both had been run on c-qos. Under one of
   them slope-slack is overloaded where the thesis has it at its best.
 - Charge R is calibrated on the overheads of c-10000 and charge S on c-size, because the machines of the papers are not available. So the
   claims on c-10000's overheads prove nothing, and c-size under S shows only that its curves can be had.
