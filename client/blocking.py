@@ -221,9 +221,18 @@ class BlockingSubscription:
         """Return all results until the end as one table."""
         return self._client._run(self._subscription.to_arrow())
 
+    def to_pandas(self) -> Any:
+        """Return all results until the end as one pandas frame. MillstreamError when pandas is not installed."""
+        return self._client._run(self._subscription.to_pandas())
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+        return self._subscription.reconnects
+
     def close(self) -> None:
         """Stop the subscription."""
-        if self._client.is_open:
+        if self._client.is_running:
             self._client._run(self._subscription.close())
 
     def __enter__(self) -> BlockingSubscription:
@@ -271,6 +280,7 @@ class Client:
     def __init__(self, thread: LoopThread, client: AsyncClient) -> None:
         self._thread = thread
         self._client = client
+        self.address = client.address
         self.server = client.server
         self.server_id = client.server_id
         self.role = client.role
@@ -283,6 +293,11 @@ class Client:
     def is_open(self) -> bool:
         """Whether anything can still be said."""
         return self._thread.is_running and self._client.is_open
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the client was not closed: a subscription that reconnects goes on when `is_open` is no longer true."""
+        return self._thread.is_running
 
     def on_notice(self, callback: Callable[[str, str], None] | None) -> None:
         """Have `callback(code, message)` called, in the client's thread, for each notice of the server."""

@@ -8,11 +8,14 @@ import ssl
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
+from millstream.client import data as conversion
 from millstream.client.address import parse_address, tls_context
 from millstream.client.data import rows_of
 from millstream.client.errors import MillstreamError
 from millstream.client.publisher import Acknowledgement, Publisher
+from millstream.client.reconnection import Reconnection
 from millstream.client.statements import query_statement, quoted
 from millstream.client.subscriber import DEFAULT_BYTES_WINDOW, DEFAULT_ROWS_WINDOW, Pending, Subscription
 from millstream.client.wire import Wire
@@ -81,7 +84,8 @@ class Answer:
     """What a statement answered: a table (perhaps empty), notices for people, `info` for programs.
 
     Iterating gives the rows as dicts. `query` is the query that the statement started or made, if it did; `continuous` says
-    that the statement was a SELECT whose results come by subscribing to it, `durable` that it runs on without this connection.
+    that the statement was a SELECT whose results come by subscribing to it, `durable` that it runs on without this connection. `first`
+    names the columns of a wide table that a person needs first.
     """
 
     def __init__(self, client: AsyncClient, reply: Reply) -> None:
@@ -93,6 +97,8 @@ class Answer:
         except (ValueError, RemoteProtocolError) as error:
             raise MillstreamError("protocol", f"the server sent a table that cannot be read: {error}") from error
         self._values = reply.values
+        first = reply.info.get("first", [])
+        self.first: list[str] = [str(name) for name in first] if isinstance(first, list) else []
         name = reply.info.get("query")
         self.query = Query(client, name) if isinstance(name, str) else None
         self.continuous = reply.info.get("continuous") is True
@@ -106,22 +112,37 @@ class Answer:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows as dicts."""
+        """The rows as dicts. MillstreamError when they come by subscribing."""
+        self._check_is_whole()
         if self._table is not None:
             return rows_of(self._table)
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self._values]
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table."""
+        """Return the rows as an Arrow table. MillstreamError when they come by subscribing."""
         import pyarrow as pa
 
+        self._check_is_whole()
         if self._table is not None:
             return self._table
         schema = arrow_schema(self.columns)
         columns = list(zip(*self._values, strict=True)) or [()] * len(schema)
         arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas frame. MillstreamError when pandas is not installed, or the rows come by subscribing."""
+        return conversion.to_pandas(self.to_arrow())
+
+    def _check_is_whole(self) -> None:
+        """A SELECT without a name has no rows of its own: an empty table would say that there are none."""
+        if self.continuous and not self.durable and self.query is not None:
+            raise MillstreamError(
+                "invalid",
+                "this SELECT runs on, so it has no table: its results come by subscribing",
+                f'use subscribe("{self.query.name}"), or query_once(…) for one answer from what is there now',
+            )
 
 
 def _array(values: Any, data_type: pa.DataType) -> pa.Array:
@@ -136,7 +157,10 @@ def _array(values: Any, data_type: pa.DataType) -> pa.Array:
 class AsyncClient:
     """A connection to a server. Get one from `connect_async`."""
 
-    def __init__(self, wire: Wire, welcome: Welcome) -> None:
+    def __init__(self, wire: Wire, welcome: Welcome, address: str, connect: Callable[[], Coroutine[Any, Any, Wire]]) -> None:
+        self._connect = connect
+        self._reconnections: WeakSet[Reconnection] = WeakSet()
+        self.address = address
         self.server = welcome.server
         self.server_id = welcome.server_id
         self.role = welcome.role
@@ -202,15 +226,24 @@ class AsyncClient:
         format: str = "arrow",
         rows_window: int = DEFAULT_ROWS_WINDOW,
         bytes_window: int = DEFAULT_BYTES_WINDOW,
+        reconnect: bool | float = False,
     ) -> Pending:
         """Subscribe to a query's results: `await` it, or iterate over it with `async for`. In force once awaited.
 
         `rows_window` and `bytes_window` bound what may be under way and not yet taken.
+
+        With `reconnect`, a lost connection is made anew, for this subscription alone, and the results go on after the last batch taken:
+        each comes once. A number is for how many seconds to try, True for as long as it takes. `on_notice` is told of it (`disconnected`,
+        `resumed`). MillstreamError when the query is gone, or its results cannot be continued, as after a restart without durability.
         """
         name = query.name if isinstance(query, Query) else query
 
         async def start() -> Subscription:
-            subscription = Subscription(self._wire, name, rows_window, bytes_window)
+            reconnection = None
+            if reconnect is not False:
+                reconnection = Reconnection(self._connect, None if reconnect is True else float(reconnect), self._wire.notify)
+                self._reconnections.add(reconnection)
+            subscription = Subscription(self._wire, name, rows_window, bytes_window, reconnection)
             await subscription.open(from_start=from_start, resume_token=resume_token, format=format)
             return subscription
 
@@ -259,6 +292,8 @@ class AsyncClient:
             task.cancel()
         await asyncio.gather(*self._publishers.values(), return_exceptions=True)
         self._publishers.clear()
+        for reconnection in list(self._reconnections):
+            await reconnection.close()
         await self._wire.close()
 
     async def abandon(self) -> None:
@@ -306,6 +341,16 @@ def connect_async(
 
 async def _connect(address: str, token: str | None, tls: Tls, client_id: str | None, timeout: float) -> AsyncClient:
     host, port = parse_address(address)
+
+    async def again() -> Wire:
+        """Connect for a subscription alone: not under the client's name, which belongs to one connection at a time."""
+        return (await _greeted(host, port, token, tls, None, timeout))[0]
+
+    wire, welcome = await _greeted(host, port, token, tls, client_id, timeout)
+    return AsyncClient(wire, welcome, f"{host}:{port}", again)
+
+
+async def _greeted(host: str, port: int, token: str | None, tls: Tls, client_id: str | None, timeout: float) -> tuple[Wire, Welcome]:
     context = tls_context(tls)
     loop = asyncio.get_running_loop()
     wire: Wire | None = None
@@ -326,7 +371,7 @@ async def _connect(address: str, token: str | None, tls: Tls, client_id: str | N
     except BaseException:
         await _abandon(wire)
         raise
-    return AsyncClient(wire, welcome)
+    return wire, welcome
 
 
 def _unreachable(host: str, port: int, error: OSError) -> MillstreamError:

@@ -50,6 +50,20 @@ def to_table(data: Any) -> pa.Table:
     )
 
 
+def check_pandas() -> None:
+    """MillstreamError (`unsupported`) when pandas is not installed."""
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        raise MillstreamError("unsupported", "to_pandas needs pandas, which is not installed", "pip install pandas") from None
+
+
+def to_pandas(table: pa.Table) -> Any:
+    """Return an Arrow table as a pandas frame. MillstreamError (`unsupported`) when pandas is not installed."""
+    check_pandas()
+    return table.to_pandas()
+
+
 class Shaper:
     """Brings tables into a stream's shape: dictionaries unpacked, columns in the stream's types where that changes no value.
 

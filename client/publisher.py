@@ -100,7 +100,7 @@ class Publisher:
             return await self._send_table(conversion.to_table(data))
 
     async def send_row(self, values: list[Any]) -> None:
-        """Send one row, in the order of `columns`, as a frame of its own."""
+        """Send one row, in the order of `columns`, as a frame of its own. Values are as the wire has them: instants in microseconds."""
         async with self._turn:
             await self._credit()
             self._say(Row(self._channel, self._number, values), 1)

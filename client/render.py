@@ -12,8 +12,12 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMATS = ("table", "csv", "json", "arrow")
+FORMATS = ("table", "vertical", "csv", "json", "arrow")
 CELL_CHARACTERS_MAX = 60
+BRIEF_WIDTH = 80  # of a table that a person looks at: it fits the narrowest terminal in use
+COLUMN_WIDTH_MIN = 8  # of a column that is folded to fit: below it, words cannot be read
+NAME_WIDTH_MIN = 20  # of the first column, by which rows are told apart
+GAP = "  "
 
 
 class Renderer(Protocol):
@@ -35,6 +39,8 @@ def renderer_for(name: str, schema: pa.Schema, out: IO[bytes], *, live: bool = F
             return JsonRenderer(out)
         case "arrow":
             return ArrowRenderer(schema, out)
+        case "vertical":
+            return VerticalRenderer(out)
         case "table":
             return LiveTable(schema, out, colour) if live else WholeTable(schema, out, colour)
         case _:
@@ -100,6 +106,98 @@ class ArrowRenderer:
         self._out.flush()
 
 
+class VerticalRenderer:
+    """A line a value: for rows that are wider than any screen."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self._rows = 0
+
+    def batch(self, batch: pa.RecordBatch) -> None:
+        """Write the rows, each under its number."""
+        self._out.write(vertical(batch.schema.names, cells(batch), self._rows + 1).encode())
+        self._out.flush()
+        self._rows += batch.num_rows
+
+    def finish(self) -> None:
+        """Say when there was no row."""
+        if not self._rows:
+            self._out.write(b"(no rows)\n")
+            self._out.flush()
+
+
+def vertical(names: list[str], rows: list[list[str | None]], first: int = 1) -> str:
+    """Return rows as text, a line a value. Rows are numbered from `first`."""
+    width = max(map(len, names), default=0)
+    lines = []
+    for number, row in enumerate(rows, first):
+        lines.append(f"─[ {number} ]".ljust(width + 3, "─"))
+        lines += [f"{name:{width}} │ {'NULL' if value is None else value}" for name, value in zip(names, row, strict=True)]
+    return "".join(line + "\n" for line in lines)
+
+
+def aligned(heads: list[tuple[str, bool]], rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table; heads are (title, whether the column stands to the right)."""
+    from rich.cells import cell_len
+
+    widths = [max([cell_len(title), *(cell_len(row[place]) for row in rows)]) for place, (title, _) in enumerate(heads)]
+
+    def line(texts: list[str]) -> str:
+        parts = []
+        for text, width, (_, to_the_right) in zip(texts, widths, heads, strict=True):
+            space = " " * (width - cell_len(text))
+            parts.append(space + text if to_the_right else text + space)
+        return GAP.join(parts).rstrip()
+
+    return [line([title for title, _ in heads]), GAP.join("─" * width for width in widths), *map(line, rows)]
+
+
+def brief(table: pa.Table, first: list[str], width: int = BRIEF_WIDTH) -> list[str]:
+    """Return the lines of a table with the columns `first` alone, rounded, and cut so that it fits into `width` characters.
+
+    Texts are cut, from the last column on; if that is not enough, the last columns are left out.
+    """
+    names = [name for name in first if name in table.schema.names] or list(table.schema.names)
+    chosen = table.select(names)
+    heads = _columns(chosen.schema)
+    columns = [_brief_column(chosen.column(name)) for name in names]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    widths = [max([len(name), *(len(row[place]) for row in rows)]) for place, name in enumerate(names)]
+    least = [w if right else min(w, max(len(name), COLUMN_WIDTH_MIN)) for w, (name, right) in zip(widths, heads, strict=True)]
+    least[0] = min(widths[0], NAME_WIDTH_MIN)
+    while sum(widths) + len(GAP) * (len(widths) - 1) > width:
+        spare = [place for place, (w, m) in enumerate(zip(widths, least, strict=True)) if w > m]
+        if spare:
+            widths[spare[-1]] -= 1
+        elif len(widths) > 1:
+            widths.pop()
+            least.pop()
+        else:
+            break
+    kept = len(widths)
+    return aligned(heads[:kept], [[_cut(text, w) for text, w in zip(row[:kept], widths, strict=True)] for row in rows])
+
+
+def _brief_column(column: pa.ChunkedArray) -> list[str]:
+    """Return values as a person reads them: four digits of a DOUBLE, durations with their unit, nothing for NULL and false."""
+    import pyarrow as pa
+    from millstream.client.figures import duration, significant
+
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return ["" if value is None else significant(value, 4) for value in column.to_pylist()]
+    if pa.types.is_duration(kind):
+        return ["" if value is None else duration(value / 1_000) for value in column.cast(pa.int64()).to_pylist()]
+    if pa.types.is_boolean(kind):
+        return ["yes" if value else "" for value in column.to_pylist()]
+    batches = pa.table({"value": column}).to_batches()
+    return ["" if value is None else value for batch in batches for (value,) in cells(batch)]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def cells(batch: pa.RecordBatch) -> list[list[str | None]]:
     """Return the rows of a batch as text for a table; None for NULL.
 
@@ -127,7 +225,7 @@ def _columns(schema: pa.Schema) -> list[tuple[str, bool]]:
 
 
 class WholeTable:
-    """A table with fitting columns, written at the end."""
+    """A table with fitting columns, written at the end; a line a value when the terminal is too narrow for so many columns."""
 
     def __init__(self, schema: pa.Schema, out: IO[bytes], colour: bool) -> None:
         self._columns = _columns(schema)
@@ -152,12 +250,24 @@ class WholeTable:
         for row in self._rows:
             table.add_row(*(Text("NULL", style="dim") if value is None else Text(value) for value in row))
         width = None if self._colour else 32_000
+        if self._colour and self._is_too_wide():
+            self._out.write(vertical([name for name, _ in self._columns], self._rows).encode())
+            self._out.flush()
+            return
         console = Console(force_terminal=self._colour, no_color=not self._colour, width=width, color_system="auto")
         with console.capture() as captured:
             console.print(table)
         lines = [line.rstrip() for line in captured.get().splitlines()]
         self._out.write(("\n".join(lines) + "\n").encode())
         self._out.flush()
+
+    def _is_too_wide(self) -> bool:
+        """Whether folding would leave columns in which no word can be read."""
+        from rich.console import Console
+
+        widths = [max([len(name), *(len(row[i] or "NULL") for row in self._rows)]) for i, (name, _) in enumerate(self._columns)]
+        folded = sum(min(width, COLUMN_WIDTH_MIN) for width in widths) + 3 * (len(widths) - 1)
+        return folded > Console(force_terminal=True).width
 
 
 class LiveTable:

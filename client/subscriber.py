@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from millstream.client.data import check_pandas, to_pandas
 from millstream.client.errors import MillstreamError
 from millstream.client.receipts import METADATA_PREFIX
+from millstream.client.reconnection import PASSING_CODES, PASSING_ENDS, Reconnection
 from millstream.client.wire import Wire
 from millstream.protocol import limits
 from millstream.protocol.batches import BatchDecoder, arrow_schema, decode_schema
@@ -46,10 +48,11 @@ class Subscription:
 
     It stops when the query ends or is dropped; `end` then says why. A batch's schema metadata carries
     `millstream.resume_token` and what else the server said of it. `gaps` lists results that were lost, `resume_token` is the
-    one of the last batch taken. A lost connection raises MillstreamError (`disconnected`) after the batches that had arrived.
+    one of the last batch taken. A lost connection raises MillstreamError (`disconnected`) after the batches that had arrived; with a
+    `reconnection` it is made anew instead, and the results go on after the last batch taken, each once.
     """
 
-    def __init__(self, wire: Wire, query: str, rows_window: int, bytes_window: int) -> None:
+    def __init__(self, wire: Wire, query: str, rows_window: int, bytes_window: int, reconnection: Reconnection | None = None) -> None:
         self.query = query
         self.columns: list[Column] = []
         self.schema: pa.Schema | None = None
@@ -64,9 +67,13 @@ class Subscription:
         self._arrived = asyncio.Event()
         self._error: MillstreamError | None = None
         self._decoder: BatchDecoder | None = None
+        self._reconnection = reconnection
+        self._format = "arrow"
+        self._is_closed = False
 
     async def open(self, *, from_start: bool, resume_token: str | None, format: str) -> None:
         """Subscribe; returns once in force."""
+        self._format = format
         rows, bytes_ = self._refill.rows_window, self._refill.bytes_window
         await self._wire.request(
             lambda request: Subscribe(request, self.query, from_start, resume_token, format, rows, bytes_), self._opened
@@ -109,12 +116,48 @@ class Subscription:
                 item = self._taken(message, frame_bytes)
                 if item is not None:
                     return item
-            if self.end is not None:
+            if self.end is not None and (self._reconnection is None or self._is_closed or self.end.reason not in PASSING_ENDS):
                 return None
+            if self.end is not None:
+                await self._resume(MillstreamError("disconnected", f"the subscription ended: {self.end.message or self.end.reason}"))
+                continue
             if self._error is not None:
-                raise self._error
+                if self._reconnection is None or self._is_closed or self._error.code not in PASSING_CODES:
+                    raise self._error
+                await self._resume(self._error)
+                continue
             self._arrived.clear()
             await self._arrived.wait()
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+        return 0 if self._reconnection is None else self._reconnection.count
+
+    async def _resume(self, lost: MillstreamError) -> None:
+        """Go on over a new connection after the last batch taken. Whatever interrupts this leaves the subscription lost, as it was."""
+        assert self._reconnection is not None
+        token, columns = self.resume_token, self.columns
+
+        async def resume(wire: Wire) -> None:
+            self._wire, self._number = wire, 0
+            self._refill = Refill(self._refill.rows_window, self._refill.bytes_window)
+            self._waiting.clear()
+            self._error = None
+            try:
+                await self.open(from_start=False, resume_token=token, format=self._format)
+                self._check_columns(columns)
+            except BaseException:
+                self._error, self.resume_token = lost, token
+                raise
+            self.resume_token = token or self.resume_token
+            self.end = None
+
+        await self._reconnection.run(lost, resume)
+
+    def _check_columns(self, before: list[Column]) -> None:
+        if self.columns != before:
+            raise MillstreamError("invalid", f"{self.query} has other columns since the connection was lost", "subscribe again")
 
     def _taken(self, message: Message, frame_bytes: int) -> Any:
         match message:
@@ -162,12 +205,20 @@ class Subscription:
         batches = [batch.replace_schema_metadata(schema.metadata) async for batch in self]
         return pa.Table.from_batches(batches, schema)
 
+    async def to_pandas(self) -> Any:
+        """Return all results until the end as one pandas frame. MillstreamError when pandas is not installed."""
+        check_pandas()
+        return to_pandas(await self.to_arrow())
+
     # --- ending ---
 
     async def close(self) -> None:
         """Stop the subscription. What had arrived can still be taken; `end.reason` is then `unsubscribed`."""
+        self._is_closed = True
         if self._number and self._wire.error is None and self._wire.protocol.subscription_window(self._number) is not None:
             await self._wire.request(lambda request: Unsubscribe(request, self._number))
+        if self._reconnection is not None:
+            await self._reconnection.close()
 
     async def __aenter__(self) -> Subscription:
         return self
@@ -191,25 +242,69 @@ def _as_text(value: Any) -> str:
 
 
 class Pending:
-    """A subscription about to be: `await` it, use it in `async with`, or iterate over it directly."""
+    """A subscription about to be: `await` it, use it in `async with`, or iterate over it directly.
+
+    It has the attributes of `Subscription` from the beginning: `resume_token`, `end`, `gaps`, `columns`, `schema`, `meta`. Until it is in
+    force, nothing is known: None, or empty.
+    """
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, Subscription]]) -> None:
         self._start = start
+        self._opened: Subscription | None = None
+
+    async def _open(self) -> Subscription:
+        self._opened = await self._start()
+        return self._opened
 
     def __await__(self) -> Generator[Any, None, Subscription]:
-        return self._start().__await__()
+        return self._open().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        async with await self._start() as subscription:
+        async with await self._open() as subscription:
             async for batch in subscription:
                 yield batch
 
     async def __aenter__(self) -> Subscription:
-        self._opened: Subscription = await self._start()
-        return self._opened
+        return await self._open()
 
     async def __aexit__(self, *_: object) -> None:
+        assert self._opened is not None
         await self._opened.close()
+
+    @property
+    def resume_token(self) -> str | None:
+        """The token of the last batch taken."""
+        return None if self._opened is None else self._opened.resume_token
+
+    @property
+    def end(self) -> Ending | None:
+        """Why it ended; None while it has not."""
+        return None if self._opened is None else self._opened.end
+
+    @property
+    def gaps(self) -> list[Lost]:
+        """Results that were lost."""
+        return [] if self._opened is None else self._opened.gaps
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of the results."""
+        return [] if self._opened is None else self._opened.columns
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The Arrow schema of the results."""
+        return None if self._opened is None else self._opened.schema
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the server said of the last batch taken."""
+        return {} if self._opened is None else self._opened.meta
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+        return 0 if self._opened is None else self._opened.reconnects
 
 
 DEFAULT_ROWS_WINDOW = limits.CREDIT_ROWS

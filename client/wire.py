@@ -253,18 +253,18 @@ class Wire(asyncio.BufferedProtocol):
             case Goodbye():
                 self._fail(MillstreamError("stopping", event.reason or "the server is stopping", "connect again once it is back"))
             case Notice():
-                self._notify(event)
+                self.notify(event.code, event.message)
             case Pong():
                 pass
             case _:
                 self._answered(event)
 
-    def _notify(self, notice: Notice) -> None:
+    def notify(self, code: str, message: str) -> None:
         """Tell the user's callback. What it raises is told to the loop, as of any callback, and ends nothing here."""
         if self.on_notice is None:
             return
         try:
-            self.on_notice(notice.code, notice.message)
+            self.on_notice(code, message)
         except Exception as problem:
             asyncio.get_running_loop().call_exception_handler({"message": "the callback of on_notice failed", "exception": problem})
 

@@ -232,7 +232,7 @@ class Reply:
 
     A table has `columns` (`[name, type, nullable]` each) and either `values` (a list of rows) or a payload (a complete
     Arrow IPC stream). `notices` are sentences for people. `info` is for programs: `query` (its name), `continuous` (true: results
-    come by `Subscribe`), `durable`, `plan`, whichever apply.
+    come by `Subscribe`), `durable`, `plan`, `first` (the columns of a wide table that a person needs first), whichever apply.
     """
 
     request: int
@@ -317,7 +317,8 @@ class Result:
     """`rows` rows of a subscription: a bare Arrow IPC record batch as payload, or `values`.
 
     `meta` carries `resume_token`, `position`, `watermark_us`, `share_seen` (0 to 1: how much of the input these rows saw when load
-    was shed), `shed_rows`, `receipts` (runs of rows `[rows, rows seen, rows shed, share seen]`), `share_is_rounded` (docs/overload.md),
+    was shed), `shed_rows`, `receipts` (runs of rows `[rows, rows seen, rows shed, share seen]`),
+    `share_is_of_batch`, `share_is_rounded` (docs/overload.md),
     `complete_from_us` (windows that begin earlier lack the rows from before the query, or are not answered),
     whichever apply. A result of no rows may carry news in `meta` (progress).
     """

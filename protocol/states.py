@@ -12,21 +12,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from millstream.protocol.messages import (
-    KINDS,
-    CancelRequest,
-    ChannelOpened,
-    Failure,
-    Finish,
-    Message,
-    OpenChannel,
-    Reply,
-    Statement,
-    Submit,
-    Subscribe,
-    Subscribed,
-    Unsubscribe,
-)
+from millstream.protocol import messages
 
 
 class Role(Enum):
@@ -65,7 +51,7 @@ SERVER_WORDS = frozenset(
     {"welcome", "reply", "failure", FATAL, "channel_opened", "channel_closed", "ack", "subscribed", "result", "gap", "end", "notice"}
     | _BOTH
 )
-assert KINDS.keys() | {FATAL} == CLIENT_WORDS | SERVER_WORDS
+assert messages.KINDS.keys() | {FATAL} == CLIENT_WORDS | SERVER_WORDS
 
 
 def _stay(state: State, words: frozenset[str], *leave_out: str) -> dict[str, State]:
@@ -93,17 +79,17 @@ TRANSITIONS: dict[tuple[State, Role], dict[str, State]] = {
 }
 
 # request -> the answer of a request that went well; a Failure answers every one.
-ANSWERS: dict[type[Message], type[Message]] = {
-    Statement: Reply,
-    Submit: Reply,
-    OpenChannel: ChannelOpened,
-    Finish: Reply,
-    Subscribe: Subscribed,
-    Unsubscribe: Reply,
-    CancelRequest: Reply,
+ANSWERS: dict[type[messages.Message], type[messages.Message]] = {
+    messages.Statement: messages.Reply,
+    messages.Submit: messages.Reply,
+    messages.OpenChannel: messages.ChannelOpened,
+    messages.Finish: messages.Reply,
+    messages.Subscribe: messages.Subscribed,
+    messages.Unsubscribe: messages.Reply,
+    messages.CancelRequest: messages.Reply,
 }
 
 
-def word_of(kind: str, message: Message) -> str:
+def word_of(kind: str, message: messages.Message) -> str:
     """Return the word `message` is in the table."""
-    return FATAL if type(message) is Failure and message.fatal else kind
+    return FATAL if type(message) is messages.Failure and message.fatal else kind

@@ -270,6 +270,9 @@ def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int 
     options = _options(row, spec)
     _refuse_nonsense(options, {key for key, _ in spec.options})
     ranking = _user(options, user_calls) if row.name == "user" else row.ranking(options) if row.ranking else None
+    train = _train(options, default_train)
+    if isinstance(ranking, SlopeSlack):
+        ranking.train = train
     traversal = str(options.get("traversal", row.traversal))
     if traversal not in TRAVERSALS:
         raise PolicyError(f"unknown traversal '{traversal}'", hint="known are " + ", ".join(TRAVERSALS))
@@ -283,7 +286,7 @@ def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int 
         ranking=ranking,
         turns=row.turns(options) if row.turns else None,
         traversal=TRAVERSALS[traversal],
-        train=_train(options, default_train),
+        train=train,
         schedule=_whole(options, "schedule", default_schedule, 1),
         threshold=_whole(options, "tau", 0, 0),
         adapt=_flag(options["adapt"], "adapt") if "adapt" in options else None,

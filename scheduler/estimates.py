@@ -151,6 +151,9 @@ class Estimates:
         self._dirty_runs: dict[int, None] = {}  # what runs of chains have moved, which come fast: it waits for many of them
         self._runs = 0  # calls measured since the sums followed any
         self.calls_per_operator = 0
+        self.hurry = False
+        """The next sums are not to wait for more measurements: somebody decides by them."""
+        self._first = False  # something is measured for the first time, so that the sums rest on a guess
         self._new: list[QueryId] = []
         self._kept: dict[int, None] = {}
         self._paths: IdealPaths | None = None
@@ -360,6 +363,7 @@ class Estimates:
         selectivity = keep * one.selectivity + gain * one.rows_out / rows_in
         one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
         call, length = one.spent_ns / calls, rows_in / calls
+        self._first = self._first or not seen
         one.share *= keep
         one.call_ns = call_ns = keep * one.call_ns + gain * call
         one.length = mean = keep * one.length + gain * length
@@ -388,8 +392,9 @@ class Estimates:
         """Bring the sums up to date where that is due; return True when any changed.
 
         New queries are summed at once. Measurements wait until a 64th of the operators have news, and until there were `calls_per_operator`
-        for each; those of chains until there are some for each operator, so that their cost stays a small share of the work measured. Few
-        queries are summed one by one, many all together in NumPy.
+        for each; those of chains until there are some for each operator, so that their cost stays a small share of the work measured. What
+        was measured for the first time does not wait for more calls, as the sums rest on a guess till then; nor does anything where
+        somebody decides by the sums (`hurry`). Few queries are summed one by one, many all together in NumPy.
         """
         if not (self._dirty or self._dirty_runs or self._new or self._kept or self._join_priors):
             return False
@@ -400,12 +405,14 @@ class Estimates:
             for slot in self._apply_join_priors():
                 affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
         operators = len(self.network.topology.order)
-        if self._dirty_runs and (force or self._runs >= RUNS_PER_OPERATOR * operators):
+        if self._dirty_runs and (force or self.hurry or self._first or self._runs >= RUNS_PER_OPERATOR * operators):
             self._dirty.update(self._dirty_runs)
             self._dirty_runs.clear()
             force = True
-        if self._dirty and (force or (len(self._dirty) * 64 >= operators and self._runs >= self.calls_per_operator * operators)):
+        many = len(self._dirty) * 64 >= operators
+        if self._dirty and (force or self.hurry or (many and (self._first or self._runs >= self.calls_per_operator * operators))):
             self._runs = 0
+            self._first = self.hurry = False
             for slot in self._dirty:
                 one = self.measured[slot]
                 assert one is not None

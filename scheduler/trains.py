@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.limits import ADAPTIVE_ROWS_MIN, ADAPTIVE_TRAIN_NS, STEP_NS_MAX, TRAIN_ROWS_MAX
 from millstream.scheduler.spec import OptionValue
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ class TrainShape:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
             raise PolicyError(f"policy option quantum={value} is not a positive number of ms")
         return cls(quantum_ns=max(1, round(value * 1e6)))
+
+    def taken(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what is taken of each of these queues, if that does not follow from costs; else all of it."""
+        if self.count:
+            return np.minimum(waiting, self.count)
+        return np.ceil(waiting * self.share).astype(np.int64) if 0.0 < self.share < 1.0 else waiting
 
     def rows(self, waiting: int, cost_ns: float, factor: float = 1.0) -> int:
         """Return the tuples to take of `waiting`, whose cost to the end of the unit is `cost_ns` each (with a quantum: at the operator)."""

@@ -91,6 +91,11 @@ class Config:
         0, "server", "Seed that, with a row's arrival number, decides whether the row is shed. It is the same at every start.", least=0
     )
     metrics_port: int = setting(0, "server", "HTTP port for /metrics, /healthz and /readyz. 0 turns it off.", least=0, most=PORT_MAX)
+    metrics_host: str = setting(
+        "127.0.0.1",
+        "server",
+        "Address of the metrics port. Beyond loopback, /metrics asks for a token of any role (`Authorization: Bearer TOKEN`).",
+    )
     drain_s: float = setting(10.0, "server", "How long the server may take after SIGTERM to answer queued rows before it exits.", least=0)
 
     admin_token: str = setting("", "security", "Token of the role that may do everything.")
@@ -314,6 +319,11 @@ def _check_together(config: Config) -> None:
             f"listening on {config.host} lets other machines in and no token is set",
             hint=f"set {variable_of('admin_token')}, or listen on 127.0.0.1",
         )
+    if config.metrics_port and not is_loopback(config.metrics_host) and not config.admin_token:
+        raise ConfigError(
+            f"metrics on {config.metrics_host} let other machines read and no token is set",
+            hint=f"set {variable_of('admin_token')}, or leave --metrics-host at 127.0.0.1",
+        )
     if config.connections_bytes_max < config.frame_bytes_max:
         raise ConfigError(
             f"--connections-bytes-max is {config.connections_bytes_max} and --frame-bytes-max {config.frame_bytes_max}",
@@ -326,7 +336,7 @@ def _check_together(config: Config) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach the address."""
+    """Return whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:

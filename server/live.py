@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from millstream.server.app import Application
-from millstream.server.config import Config, policy_at_start
+from millstream.server.config import Config, is_loopback, policy_at_start
 from millstream.server.errors import Broken, ConfigError, ServerError
 from millstream.server.host.arrival_clock import ArrivalClock, Report
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.store import Store
 from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.net.listener import Listener
-from millstream.server.net.security import tls_context
+from millstream.server.net.security import role_of, tls_context
 from millstream.server.sweep import Sweep
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
@@ -170,10 +170,12 @@ class LiveServer:
 
         collector = ServerCollector(self.application)
         prepare = {"/metrics": collector.measure}
+        host = self.config.metrics_host
+        guard = None if is_loopback(host) else lambda token: role_of(self.config, token) is not None
         try:
-            self._pages = await serve_pages(self.config.host, self.config.metrics_port, pages(collector), prepare)
+            self._pages = await serve_pages(host, self.config.metrics_port, pages(collector), prepare, guard)
         except OSError as error:
-            raise _cannot_listen(self.config.host, self.config.metrics_port, error) from error
+            raise _cannot_listen(host, self.config.metrics_port, error) from error
         self.metrics_port = self._pages.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
-from millstream.client.render import FORMATS, Renderer, renderer_for
+from millstream.client.render import BRIEF_WIDTH, FORMATS, Renderer, brief, renderer_for
 from millstream.client.statements import query_statement
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.client.connection import Answer
 
 SECONDS_MAX = 1e9
+TOLD_ALWAYS = ("disconnected", "resumed", "shed")  # codes of notices that a pipe must not miss
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -57,7 +58,7 @@ def connection_options(command: Command) -> Command:
             from millstream.client.blocking import connect
 
             client = connect(server, token, tls_ca)
-            client.on_notice(lambda code, message: warn(message) if code == "shed" else courtesy(message))
+            client.on_notice(lambda code, message: warn(message) if code in TOLD_ALWAYS else courtesy(message))
             return client
 
         return command(*args, connect=connected, **options)
@@ -119,6 +120,19 @@ def show_table(table: pa.Table, format: str | None) -> None:
     renderer.finish()
 
 
+def show_listing(table: pa.Table, first: list[str], format: str | None) -> None:
+    """Print the table of a SHOW: as a table, only what a person needs first; in every other format all of it."""
+    if chosen_format(format) != "table" or not first:
+        show_table(table, format)
+        return
+    import shutil
+
+    width = max(shutil.get_terminal_size().columns, BRIEF_WIDTH) if sys.stdout.isatty() else BRIEF_WIDTH
+    output().write("".join(line + "\n" for line in brief(table, first, width)).encode())
+    output().flush()
+    courtesy(f"{table.num_columns} columns in all: \\x in the shell, --format vertical, csv or json")
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: `1 row`, `276,488 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -137,7 +151,7 @@ def show_answer(answer: Answer, format: str | None) -> None:
         output().write(json.dumps(plan, ensure_ascii=False).encode() + b"\n")
         output().flush()
     elif answer.columns or len(answer):
-        show_table(answer.to_arrow(), format)
+        show_listing(answer.to_arrow(), answer.first, format)
     for notice in answer.notices:
         courtesy(notice)
 
@@ -154,14 +168,24 @@ def stop_following(client: Client, subscription: BlockingSubscription) -> None:
         client.execute(query_statement("DROP", subscription.query))
 
 
-def show_results(subscription: BlockingSubscription, format: str | None, limit: int | None = None, *, receipts: bool = False) -> None:
-    """Print results until the subscription ends, `limit` rows are printed, or Ctrl-C. `receipts`: with three columns more."""
-    from millstream.client.receipts import receipt_of, schema_with_receipt, with_receipt
+def show_results(
+    subscription: BlockingSubscription, format: str | None, limit: int | None = None, *, receipts: bool = False, tokens: bool = False
+) -> None:
+    """Print results until the subscription ends, `limit` rows are printed, or Ctrl-C.
+
+    `receipts`: with three columns more. `tokens`: with the resume token beside the last row of each batch.
+    """
+    import pyarrow as pa
+    from millstream.client.receipts import receipt_of, with_receipt, with_token
     from millstream.client.subscriber import Lost
     from millstream.protocol.batches import arrow_schema
 
+    def shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = with_token(batch) if tokens else batch
+        return with_receipt(batch) if receipts else batch
+
     schema = subscription.schema if subscription.schema is not None else arrow_schema(subscription.columns)
-    schema = schema_with_receipt(schema) if receipts else schema
+    schema = shaped(pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)).schema
     renderer = renderer_for(chosen_format(format), schema, output(), live=True, colour=sys.stdout.isatty())
     left = limit
     told = False
@@ -177,7 +201,7 @@ def show_results(subscription: BlockingSubscription, format: str | None, limit: 
             if receipt is not None and receipt.shed_rows:
                 told = True
                 warn(f"rows are being shed: these results saw {receipt.share_seen:.1%} of their input (--receipts tells it by row)")
-            left = _print(renderer, with_receipt(item) if receipts else item, left)
+            left = _print(renderer, shaped(item), left)
     except KeyboardInterrupt:
         courtesy("stopped")
     finally:

@@ -15,7 +15,7 @@ from millstream.client.commands.common import connection_options, counted, time_
 from millstream.client.errors import MillstreamError
 from millstream.client.statements import name_of, quoted
 from millstream.protocol.values.names import ColumnNames, left_out_note
-from millstream.protocol.values.packed import FIRST_BYTES_MAX, UNPACKING_FAULTS, may_be_packed, packing_of, split_name, unpacked
+from millstream.protocol.values.packed import FIRST_BYTES_MAX, may_be_packed, packing_of, split_name, unpacked
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingPublisher, Client
@@ -142,6 +142,8 @@ class Account:
             warn(f"  {reason}")
         if self.refused > len(self.reasons):
             warn(f"  … and {self.refused - len(self.reasons):,} more")
+        if self.is_useless and any(reason.endswith("is missing") for reason in self.reasons):
+            warn("--map COLUMN=FILE_COLUMN fills a column from one of another name in the file")
 
 
 def _send(publisher: BlockingPublisher, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:
@@ -178,7 +180,7 @@ def _pieces(source: BinaryIO) -> Iterator[bytes]:
     try:
         while data := whole.read(READ_BYTES):
             yield data
-    except UNPACKING_FAULTS as error:
+    except EOFError as error:
         raise MillstreamError("data", f"the input is packed, and damaged or cut off: {error}") from error
 
 

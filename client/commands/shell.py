@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from millstream.client.blocking import Client
 
 HELP = """Statements end with a semicolon; see docs/language.md. A SELECT prints its results until Ctrl-C.
-  SHOW STREAMS;  SHOW QUERIES;  DESCRIBE name;  EXPLAIN SELECT …;  FETCH SELECT …;  exit (or Ctrl-D) leaves."""
+  SHOW STREAMS;  SHOW QUERIES;  DESCRIBE name;  EXPLAIN SELECT …;  FETCH SELECT …;  exit (or Ctrl-D) leaves.
+  \\x prints a line a value, with all columns, and back."""
 LEAVE = ("exit", "quit", "\\q")
+TURN = "\\x"
 _WORDS = """
 ALL AND AS ASOF AVG BETWEEN BIGINT BOOLEAN BY CASCADE CASE CAST CHANGES CLASS COUNT CREATE DATE DECIMAL DELAY DESCRIBE
 DISTINCT DOUBLE DROP DURABILITY ELSE EMIT END EVERY EXISTS EXPLAIN FALSE FETCH FINAL FOR FROM FULL GROUP HAVING HOP IDLE IN INNER
@@ -86,7 +88,7 @@ def key_bindings() -> KeyBindings:
     def _enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         text = buffer.text.strip()
-        if not text or text.lower() in (*LEAVE, "help", "\\?") or is_complete(text):
+        if not text or text.lower() in (*LEAVE, "help", "\\?", TURN) or is_complete(text):
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")
@@ -119,10 +121,19 @@ def run_shell(client: Client, format: str | None) -> None:
         if text.lower().rstrip(";") in ("help", "\\?"):
             print(HELP)
             continue
+        if text.lower().rstrip(";") == TURN:
+            format = turned(format)
+            print("a line a value" if format == "vertical" else "a line a row")
+            continue
         if text and not run_line(client, text, format):
             return
         if client.is_open:
             completer.refresh()
+
+
+def turned(format: str | None) -> str:
+    """Return the format after `\\x`: vertical, or the table again."""
+    return "table" if format == "vertical" else "vertical"
 
 
 def run_line(client: Client, text: str, format: str | None) -> bool:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(min=0), default=None, metavar="N", help="Stop after N rows.")
 @click.option("--from-start", is_flag=True, help="Begin with the results that are kept.")
 @click.option("--resume", "resume_token", default=None, metavar="TOKEN", help="Go on after the result that carried the token.")
+@click.option("--follow", is_flag=True, help="When the connection is lost, connect again and go on: each result comes once.")
+@click.option("--tokens", is_flag=True, help="Add resume_token: the token of each batch, beside its last row, for --resume.")
 @click.option(
     "--receipts", is_flag=True, help="Add rows_seen, rows_shed and share_seen: what part of its input each result saw (docs/overload.md)."
 )
@@ -28,10 +30,15 @@ def command(
     limit: int | None,
     from_start: bool,
     resume_token: str | None,
+    follow: bool,
+    tokens: bool,
     receipts: bool,
     format: str | None,
     connect: Callable[[], Client],
 ) -> None:
     """Print the results of QUERY as they arrive, until it ends or you press Ctrl-C. The query keeps running."""
-    with connect() as client, client.subscribe(name_of(query), from_start=from_start, resume_token=resume_token) as subscription:
-        show_results(subscription, format, limit, receipts=receipts)
+    with (
+        connect() as client,
+        client.subscribe(name_of(query), from_start=from_start, resume_token=resume_token, reconnect=follow) as subscription,
+    ):
+        show_results(subscription, format, limit, receipts=receipts, tokens=tokens)

@@ -2,69 +2,71 @@
 
 from __future__ import annotations
 
-import io
+import datetime as dt
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
-from millstream.client.commands.common import Seconds, connection_options, in_force
-from millstream.client.errors import MillstreamError
-from millstream.client.render import WholeTable
+from millstream.client.commands.common import Seconds, connection_options
+from millstream.client.top.model import Look, board, look, typed_rows
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
 
-PARTS = (
-    ("queries", "SHOW QUERIES"), ("streams", "SHOW STREAMS"), ("classes", "SHOW CLASSES"), ("policy", "SHOW POLICIES"),
-    ("scheduler", "SHOW SCHEDULER"), ("decisions", "SHOW DECISIONS"),
-)  # fmt: skip
-
 
 @click.command()
 @click.option("--every", type=Seconds(0.1), default=1.0, show_default=True, metavar="SECONDS", help="How often to look.")
-@click.option("--once", is_flag=True, help="Look once and exit. This is the default in a pipe.")
+@click.option("--once", is_flag=True, help="Print everything once as plain text and exit. This is the default in a pipe.")
 @connection_options
 def command(every: float, once: bool, connect: Callable[[], Client]) -> None:
-    """Watch queries, queues, latency, policy and shedding. Ctrl-C leaves."""
-    with connect() as client:
+    """Watch queries, streams, classes, the policy and the workers.
+
+    A screen to sort, filter and steer: open a query, pause it, choose another policy. The key ? lists all keys; q leaves.
+    """
+    source = Server(connect)
+    try:
         if once or not sys.stdout.isatty():
-            click.echo(snapshot(client), nl=False)
+            from millstream.client.top.plain import plain
+
+            click.echo(plain(board(source.look()), source.server), nl=False)
             return
-        try:
-            _watch(client, every)
-        except KeyboardInterrupt:
-            return
+        source.client()  # a server that is not there is told before the screen is taken
+        from millstream.client.top.screen import TopScreen
+
+        TopScreen(source, every).run()
+    finally:
+        source.close()
 
 
-def _watch(client: Client, every: float) -> None:
-    from rich.live import Live
-    from rich.text import Text
+class Server:
+    """The server for `top`: connects, and connects again when the connection was lost."""
 
-    with Live(Text(snapshot(client)), screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(every)
-            live.update(Text(snapshot(client)), refresh=True)
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        self._connect = connect
+        self._client: Client | None = None
+        self.server = ""
 
+    def client(self) -> Client:
+        """Return an open connection. MillstreamError when none can be had."""
+        if self._client is None or not self._client.is_open:
+            self.close()
+            self._client = self._connect()
+            self._client.on_notice(None)  # it would write over the screen
+            self.server = f"{self._client.server} at {self._client.address}"
+        return self._client
 
-def snapshot(client: Client) -> str:
-    """Return all tables as text. A part that this role may not see is left out."""
-    parts = [f"{client.server}\n"]
-    for title, statement in PARTS:
-        try:
-            answer = client.execute(statement)
-        except MillstreamError as error:
-            if error.code not in ("forbidden", "unsupported"):
-                raise
-            continue
-        table = answer.to_arrow()
-        if title == "policy":
-            table = in_force(table)
-        out = io.BytesIO()
-        whole = WholeTable(table.schema, out, colour=False)
-        for batch in table.to_batches():
-            whole.batch(batch)
-        whole.finish()
-        parts.append(f"\n{title.upper()}\n{out.getvalue().decode()}")
-    return "".join(parts)
+    def look(self) -> Look:
+        """Ask for everything that is shown. MillstreamError."""
+        return look(self.execute, lambda: (time.monotonic(), dt.datetime.now(dt.UTC)))
+
+    def execute(self, statement: str) -> Iterable[Mapping[str, Any]]:
+        """Run a statement. MillstreamError."""
+        answer = self.client().execute(statement)
+        return typed_rows({column.name: column.type.name for column in answer.columns}, answer.rows)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._client is not None:
+            self._client.close()

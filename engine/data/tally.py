@@ -266,12 +266,17 @@ class Receipts:
             self._rounded = self._rounded or part.rounded
 
     def take(self, shares: RowShares | None) -> dict[str, Any]:
-        """Return the notes of a result and begin anew. `receipts` are runs of rows: [rows, rows seen, rows shed, share]."""
+        """Return the notes of a result and begin anew. `receipts` are runs of rows: [rows, rows seen, rows shed, share].
+
+        Rows that belong to no window that has closed have none: what is known then is what came since the last result.
+        """
         share, lost = 1.0, 0
         for offered, shed in self._sums:
             share *= (offered - shed) / offered if offered else 1.0
             lost += shed
         notes: dict[str, Any] = {"share_seen": share}
+        if shares is None:
+            notes["share_is_of_batch"] = True
         if lost:
             notes["shed_rows"] = lost
         if self._rounded:

@@ -33,13 +33,14 @@ from millstream.protocol.values import arrow_functions as pc
 
 ArrowFunction = Callable[[Any], Any]
 # From the constant arguments to a function of the Arrow array of the first one; None: these constants need the way row by row.
+PLACE_MAX = 2**31  # beyond the end of every text, and within the integers of Arrow's options
 Maker = Callable[..., ArrowFunction | None]
 
 
 def _substring(start: int, length: int | None = None) -> ArrowFunction | None:
     if length is not None and length < 0:
         return None
-    begin, end = start - 1, None if length is None else start - 1 + length
+    begin, end = min(start - 1, PLACE_MAX), None if length is None else min(start - 1 + length, PLACE_MAX)
     if end is not None and end <= max(begin, 0):
         return _empty
     return lambda texts: pc.utf8_slice_codeunits(texts, max(begin, 0), end)
@@ -50,11 +51,11 @@ def _empty(texts: Any) -> Any:
 
 
 def _left(count: int) -> ArrowFunction:
-    return _empty if count == 0 else lambda texts: pc.utf8_slice_codeunits(texts, 0, count)
+    return _empty if count == 0 else lambda texts: pc.utf8_slice_codeunits(texts, 0, max(min(count, PLACE_MAX), -PLACE_MAX))
 
 
 def _right(count: int) -> ArrowFunction:
-    return _empty if count == 0 else lambda texts: pc.utf8_slice_codeunits(texts, -count, None)
+    return _empty if count == 0 else lambda texts: pc.utf8_slice_codeunits(texts, max(min(-count, PLACE_MAX), -PLACE_MAX), None)
 
 
 def _replace(search: str, replacement: str) -> ArrowFunction | None:
@@ -75,11 +76,11 @@ def _split_part(delimiter: str, part: int) -> ArrowFunction | None:
 
     def split(texts: Any) -> Any:
         lists = pc.split_pattern(texts, delimiter)
-        offsets = np.asarray(lists.offsets)[: len(texts) + 1]
+        offsets = np.asarray(lists.offsets)[: len(texts) + 1].astype(np.int64)  # a part may have any number
         counts = np.diff(offsets)
         place = part - 1 if part > 0 else counts + part
         inside = (place >= 0) & (place < counts)
-        chosen = lists.values.take(pa.array(offsets[:-1] + place, mask=~inside))
+        chosen = lists.values.take(pa.array(offsets[:-1] + np.where(inside, place, 0), mask=~inside))
         return pc.if_else(pc.is_valid(texts), chosen.fill_null(""), None)
 
     return split

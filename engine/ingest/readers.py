@@ -18,7 +18,7 @@ from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_text import BLOCK_BYTES, CsvParser, shift_places
 from millstream.engine.ingest.json_lines import JsonLinesParser
 from millstream.protocol.values.names import left_out_note
-from millstream.protocol.values.packed import UNPACKING_FAULTS, split_name
+from millstream.protocol.values.packed import split_name
 
 if TYPE_CHECKING:
     from millstream.protocol.values.mapping import ColumnMap
@@ -78,7 +78,7 @@ class Reader:
                 self._ignored.update(dict.fromkeys(result.ignored))
                 self._lines.update((r.index, r.line) for r in result.rejected if r.line is not None)
                 yield result
-        except (pa.ArrowException, *UNPACKING_FAULTS) as error:
+        except (pa.ArrowException, EOFError) as error:
             raise SyntaxProblem(f"{self._name} cannot be read as {self._form}: {str(error).splitlines()[0]}") from error
 
     def place(self, index: int) -> str:

@@ -131,7 +131,13 @@ def _values(nodes: list[logical.Node]) -> Iterator[Rule]:
     yield "K8", "an expression that fails is NULL for that row and counted; the query goes on"
     aggregates = [n for n in nodes if isinstance(n, logical.Aggregate)]
     if aggregates:
-        yield "K6", "NULLs form one group; SUM, AVG, MIN and MAX over no value are NULL, COUNT is 0; a window without a row gives no result"
+        empty = any(n.emit.empty for n in aggregates)
+        last = (
+            "windows without a row between the stream's first and last event time come too"
+            if empty
+            else "a window without a row gives no result"
+        )
+        yield "K6", f"NULLs form one group; SUM, AVG, MIN and MAX over no value are NULL, COUNT is 0; {last}"
     if any(n.input.attributes[p].type.kind is Kind.DOUBLE for n in aggregates for p in n.keys):
         yield "K7", "-0.0 equals 0.0 as a key, and all NaNs are one"
     if any(item.function in ("sum", "avg") for n in aggregates for item in n.items):
@@ -159,8 +165,6 @@ def _emission(planned: PlannedQuery, nodes: list[logical.Node]) -> Iterator[Rule
         yield "K9", "EMIT FINAL: each window comes once, when it closes"
     else:
         yield "K9", "the answer only grows; no row is taken back"
-    if emit.empty:
-        yield "K6", "EMIT EMPTY: windows without a row between the stream's first and last event time come too"
     yield "K15", "the same bytes for any train size, worker count and policy, as long as nothing is shed"
 
 

@@ -18,26 +18,13 @@ from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.recipes import EmitSpec, JoinKind, OrderColumn
 from millstream.engine.language.statements import Name, NamedItem, Place
+from millstream.engine.plan import logical
 from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.plan.binder import united
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import Environment, bind_named, windowed
 from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
 from millstream.engine.plan.join_conditions import Bound
-from millstream.engine.plan.logical import (
-    Attribute,
-    Distinct,
-    Hints,
-    Lag,
-    Node,
-    Role,
-    Split,
-    Top,
-    Window,
-    change_position,
-    check_append_only,
-    requalified,
-)
 from millstream.engine.plan.over import RANKS, ranked
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.steps import (
@@ -172,7 +159,7 @@ class NodeReader:
         self.environment = environment
         self.emit = emit
         self.stream = stream
-        self._operators: dict[str, Callable[[Fields, bool], Node]] = {
+        self._operators: dict[str, Callable[[Fields, bool], logical.Node]] = {
             "source": self._source,
             "select": self._select,
             "project": self._project,
@@ -187,7 +174,7 @@ class NodeReader:
             "rank": self._rank,
         }
 
-    def read(self, value: Any, path: str, outer: bool = True) -> Node:
+    def read(self, value: Any, path: str, outer: bool = True) -> logical.Node:
         """Return the node; `outer` while nothing above has changed what a row means."""
         if path.count("input") > DEPTH_MAX:
             raise InvalidDefinition(f"the plan is nested more than {DEPTH_MAX} deep")
@@ -200,15 +187,15 @@ class NodeReader:
             node = read(fields, outer)
         except EngineError as problem:
             raise at_path(problem, path) from None
-        hints = Hints(fields.number("selectivity"), fields.number("cost_us", above=True))
-        if hints != Hints():
+        hints = logical.Hints(fields.number("selectivity"), fields.number("cost_us", above=True))
+        if hints != logical.Hints():
             node = replace(node, hints=hints)
         alias = fields.optional_text("as")
-        return node if alias is None else replace(node, attributes=requalified(node.attributes, alias))
+        return node if alias is None else replace(node, attributes=logical.requalified(node.attributes, alias))
 
     # -- helpers --------------------------------------------------------------------------------------------------------------
 
-    def _input(self, fields: Fields, outer: bool) -> Node:
+    def _input(self, fields: Fields, outer: bool) -> logical.Node:
         return self.read(fields.required("input"), fields.at("input"), outer)
 
     def _only(self, fields: Fields, *known: str) -> None:
@@ -230,19 +217,19 @@ class NodeReader:
 
     # -- stateless operators --------------------------------------------------------------------------------------------------
 
-    def _source(self, fields: Fields, outer: bool) -> Node:
+    def _source(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "stream")
         return bind_named(NamedItem(Name(fields.text("stream")), None, None), self.environment)
 
-    def _select(self, fields: Fields, outer: bool) -> Node:
+    def _select(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "condition")
         node = self._input(fields, outer)
         return filtered(node, self._conditions(fields, "condition", Scope(node.attributes)))
 
-    def _project(self, fields: Fields, outer: bool) -> Node:
+    def _project(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "columns")
         node = self._input(fields, outer)
-        change = change_position(node.attributes)
+        change = logical.change_position(node.attributes)
         if fields.values.get("columns") == "*":
             outputs = [Output(a.name, a.reference(i)) for i, a in enumerate(node.attributes) if i != change]
         else:
@@ -267,15 +254,15 @@ class NodeReader:
         name, text = _pair(value, path)
         return Output(name, self._expression(text, f"{path}[1]", binder))
 
-    def _split(self, fields: Fields, outer: bool) -> Node:
+    def _split(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "condition", "keep")
         node = self._input(fields, outer)
         binder = ExpressionBinder(Scope(node.attributes))
         path = fields.at("condition")
         condition = self._parsed(fields.text("condition"), path, lambda t: binder.condition(parse_expression(t), "condition"))
-        return Split(attributes=node.attributes, input=node, condition=condition, keep=fields.truth("keep", True))
+        return logical.Split(attributes=node.attributes, input=node, condition=condition, keep=fields.truth("keep", True))
 
-    def _union(self, fields: Fields, outer: bool) -> Node:
+    def _union(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "inputs")
         branches = [self.read(value, path, outer) for value, path in fields.items("inputs")]
         if len(branches) < 2:
@@ -284,28 +271,28 @@ class NodeReader:
 
     # -- windows and aggregates -----------------------------------------------------------------------------------------------
 
-    def _windowed(self, fields: Fields, node: Node) -> Window:
+    def _windowed(self, fields: Fields, node: logical.Node) -> logical.Window:
         clause = self._parsed(fields.text("window"), fields.at("window"), parse_window)
         node = replace(node, attributes=_plain(node.attributes))
         qualifiers = {a.qualifier for a in node.attributes}
         return bind_window(clause, node, qualifiers.pop() if len(qualifiers) == 1 else None)
 
-    def _window(self, fields: Fields, outer: bool) -> Node:
+    def _window(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "window")
         made = self._windowed(fields, self._input(fields, False))
         if made.spec.kind in PER_WINDOW:
             return replace(made, attributes=windowed_times(made))
-        attributes = (*made.input.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
-        return Window(attributes=attributes, input=made.input, spec=made.spec, changes=True)
+        attributes = (*made.input.attributes, logical.Attribute("op", TEXT, False, role=logical.Role.CHANGE))
+        return logical.Window(attributes=attributes, input=made.input, spec=made.spec, changes=True)
 
-    def _aggregate(self, fields: Fields, outer: bool) -> Node:
+    def _aggregate(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "window", "where", "group_by", "aggregates", "emit")
         node = self._input(fields, False)
         if fields.has("window"):
             node = self._windowed(fields, node)
-        elif not isinstance(node, Window):
+        elif not isinstance(node, logical.Window):
             node = replace(node, attributes=_plain(node.attributes))
-        spec = node.spec if isinstance(node, Window) else None
+        spec = node.spec if isinstance(node, logical.Window) else None
         emit = aggregate_emit(spec, self._emit_of(fields, outer), self.stream if outer else None)
         binder = AggregateBinder(Scope(node.attributes))
         conditions = self._conditions(fields, "where", binder.scope) if fields.has("where") else []
@@ -349,17 +336,17 @@ class NodeReader:
             raise InvalidDefinition(f"{path} is not an aggregate", hint=f"{function} is not one of the aggregate functions")
         self._parsed(call, path, lambda _: binder.add_named(name, node, path))
 
-    def _distinct(self, fields: Fields, outer: bool) -> Node:
+    def _distinct(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input")
         node = self._input(fields, outer)
-        check_append_only(node, "DISTINCT")
+        logical.check_append_only(node, "DISTINCT")
         bounded = any(a.role in WINDOW_ROLES for a in node.attributes)
-        return Distinct(attributes=node.attributes, input=node, window=window_of(node) if bounded else None)
+        return logical.Distinct(attributes=node.attributes, input=node, window=window_of(node) if bounded else None)
 
-    def _top(self, fields: Fields, outer: bool) -> Node:
+    def _top(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "order_by", "limit", "with_ties")
         node = self._input(fields, outer)
-        check_append_only(node, "ORDER BY … LIMIT")
+        logical.check_append_only(node, "ORDER BY … LIMIT")
         scope = Scope(node.attributes)
         order = self._order(fields, scope)
         partition = tuple(p for p in (scope.of_role(role) for role in WINDOW_ROLES) if p is not None)
@@ -367,7 +354,7 @@ class NodeReader:
             raise Unsupported("top without a window is not supported", hint="keep window_start and window_end among the columns below")
         ties = fields.truth("with_ties", False)
         limit = fields.integer("limit")
-        return Top(attributes=node.attributes, input=node, order=tuple(order), limit=limit, with_ties=ties, partition=partition)
+        return logical.Top(attributes=node.attributes, input=node, order=tuple(order), limit=limit, with_ties=ties, partition=partition)
 
     def _order(self, fields: Fields, scope: Scope) -> list[OrderColumn]:
         order = []
@@ -376,7 +363,7 @@ class NodeReader:
             order.append(OrderColumn(position, item.descending, item.nulls_first))
         return order
 
-    def _rank(self, fields: Fields, outer: bool) -> Node:
+    def _rank(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "function", "order_by", "partition_by")
         node = self._input(fields, outer)
         function = fields.text("function")
@@ -387,16 +374,16 @@ class NodeReader:
         order = self._order(fields, scope) if fields.has("order_by") else []
         return ranked(node, function, partition, tuple(order))
 
-    def _lag(self, fields: Fields, outer: bool) -> Node:
+    def _lag(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "value", "offset", "partition_by")
         node = self._input(fields, outer)
-        check_append_only(node, "LAG")
+        logical.check_append_only(node, "LAG")
         scope = Scope(node.attributes)
         value = self._position(parse_expression(fields.text("value")), fields.at("value"), scope)
         partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
         offset = fields.integer("offset") if fields.has("offset") else 1
-        attributes = (*node.attributes, Attribute("lag", node.attributes[value].type))
-        return Lag(attributes=attributes, input=node, value=value, offset=offset, partition=partition)
+        attributes = (*node.attributes, logical.Attribute("lag", node.attributes[value].type))
+        return logical.Lag(attributes=attributes, input=node, value=value, offset=offset, partition=partition)
 
     def _position(self, node: exp.Expr, path: str, scope: Scope) -> int:
         bound = self._parsed("", path, lambda _: ExpressionBinder(scope).bind(node))
@@ -406,7 +393,7 @@ class NodeReader:
 
     # -- joins ----------------------------------------------------------------------------------------------------------------
 
-    def _join(self, fields: Fields, outer: bool) -> Node:
+    def _join(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "inputs", "kind", "on", "within", "windows", "strict")
         inputs = [self.read(value, path, False) for value, path in fields.items("inputs")]
         if len(inputs) != 2:
@@ -424,7 +411,7 @@ class NodeReader:
         request = JoinRequest(kind, conditions, None, asof, Place(), self._within(fields), strict)
         return windowed(make_join(sides[0], sides[1], request))
 
-    def _sides(self, fields: Fields, nodes: list[Node]) -> list[Side]:
+    def _sides(self, fields: Fields, nodes: list[logical.Node]) -> list[Side]:
         windows = fields.items("windows")
         if not windows:
             return [Side(node) for node in nodes]
@@ -460,6 +447,6 @@ def _pair(value: Any, path: str) -> tuple[str, str]:
     return as_text(parts[0], f"{path}[0]"), as_text(parts[1], f"{path}[1]")
 
 
-def _plain(attributes: tuple[Attribute, ...]) -> tuple[Attribute, ...]:
+def _plain(attributes: tuple[logical.Attribute, ...]) -> tuple[logical.Attribute, ...]:
     """Below an operator that makes windows or joins, bounds of earlier windows are plain columns."""
-    return tuple(a if a.role is Role.CHANGE else replace(a, role=Role.PLAIN) for a in attributes)
+    return tuple(a if a.role is logical.Role.CHANGE else replace(a, role=logical.Role.PLAIN) for a in attributes)

@@ -12,31 +12,8 @@ from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, JoinKind, WindowKind
+from millstream.engine.plan import logical
 from millstream.engine.plan.join_binder import moved
-from millstream.engine.plan.logical import (
-    Aggregate,
-    AsofJoin,
-    Attributes,
-    Distinct,
-    Filter,
-    Join,
-    JoinKey,
-    KeyedJoin,
-    Lag,
-    LogicalQuery,
-    Node,
-    Project,
-    Rank,
-    RelationToStream,
-    Role,
-    Scan,
-    Split,
-    TableJoin,
-    TableScan,
-    Top,
-    Union,
-    Window,
-)
 from millstream.engine.plan.plan_objects import PLAN_VERSION
 from millstream.engine.plan.query_options import default_options
 from millstream.engine.plan.steps import aggregate_emit, is_append_only_change
@@ -46,7 +23,7 @@ Plan = dict[str, Any]
 _NS_PER_US = 1_000
 
 
-def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
+def to_plan_object(query: logical.LogicalQuery, name: str | None = None) -> Plan:
     """Return the plan object of a bound query (before any rewrite). `name` is put at its root."""
     plan: Plan = {"version": PLAN_VERSION}
     if name is not None:
@@ -55,10 +32,10 @@ def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
     root = query.root
     emit: EmitSpec | None = None
     stream: str | None = None
-    if isinstance(root, RelationToStream) and root.stream == "f":
+    if isinstance(root, logical.RelationToStream) and root.stream == "f":
         emit, root = query.emit, root.input
         when["emit"] = emit_text(emit)
-    elif isinstance(root, RelationToStream):
+    elif isinstance(root, logical.RelationToStream):
         when["stream"] = stream = root.stream
         if root.every_us is not None:
             when["every"] = duration_text(root.every_us)
@@ -66,7 +43,7 @@ def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
     else:
         emit = query.emit
         if emit.kind is EmitKind.CHANGES and is_append_only_change(root):
-            assert isinstance(root, Project)
+            assert isinstance(root, logical.Project)
             root = root.input
         if emit != EmitSpec():
             when["emit"] = emit_text(emit)
@@ -78,7 +55,7 @@ def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
     return plan
 
 
-def _options(query: LogicalQuery) -> Plan:
+def _options(query: logical.LogicalQuery) -> Plan:
     """Return the options that differ from what the plan would get anyway."""
     options, default = query.options, default_options(query.root, query.emit)
     plan: Plan = {}
@@ -116,23 +93,23 @@ class _Writer:
     def __init__(self, emit: EmitSpec | None, stream: str | None) -> None:
         self.emit = emit
         self.stream = stream
-        self._methods: dict[type[Node], Callable[[Any, bool], Plan]] = {
-            Scan: lambda node, _: {"op": "source", "stream": node.stream},
-            TableScan: lambda node, _: {"op": "source", "stream": node.table},
-            Filter: self._select,
-            Project: self._project,
-            Split: self._split,
-            Union: lambda node, outer: {"op": "union", "inputs": [self.write(b, outer) for b in node.branches]},
-            Window: self._window,
-            Aggregate: self._aggregate,
-            **dict.fromkeys((Join, TableJoin, AsofJoin), self._join),
-            Distinct: lambda node, outer: {"op": "distinct", "input": self.write(node.input, outer)},
-            Top: self._top,
-            Lag: self._lag,
-            Rank: self._rank,
+        self._methods: dict[type[logical.Node], Callable[[Any, bool], Plan]] = {
+            logical.Scan: lambda node, _: {"op": "source", "stream": node.stream},
+            logical.TableScan: lambda node, _: {"op": "source", "stream": node.table},
+            logical.Filter: self._select,
+            logical.Project: self._project,
+            logical.Split: self._split,
+            logical.Union: lambda node, outer: {"op": "union", "inputs": [self.write(b, outer) for b in node.branches]},
+            logical.Window: self._window,
+            logical.Aggregate: self._aggregate,
+            **dict.fromkeys((logical.Join, logical.TableJoin, logical.AsofJoin), self._join),
+            logical.Distinct: lambda node, outer: {"op": "distinct", "input": self.write(node.input, outer)},
+            logical.Top: self._top,
+            logical.Lag: self._lag,
+            logical.Rank: self._rank,
         }
 
-    def write(self, node: Node, outer: bool = True) -> Plan:
+    def write(self, node: logical.Node, outer: bool = True) -> Plan:
         """Return the plan node."""
         plan = self._methods[type(node)](node, outer)
         if node.hints.selectivity is not None:
@@ -146,14 +123,16 @@ class _Writer:
 
     # -- stateless ------------------------------------------------------------------------------------------------------------
 
-    def _select(self, node: Filter, outer: bool) -> Plan:
+    def _select(self, node: logical.Filter, outer: bool) -> Plan:
         condition = expression_text(node.condition, attribute_names(node.input.attributes))
         return {"op": "select", "condition": condition, "input": self.write(node.input, outer)}
 
-    def _project(self, node: Project, outer: bool) -> Plan:
+    def _project(self, node: logical.Project, outer: bool) -> Plan:
         spell = attribute_names(node.input.attributes)
         columns = [
-            [a.name, expression_text(e, spell)] for a, e in zip(node.attributes, node.expressions, strict=True) if a.role is not Role.CHANGE
+            [a.name, expression_text(e, spell)]
+            for a, e in zip(node.attributes, node.expressions, strict=True)
+            if a.role is not logical.Role.CHANGE
         ]
         below = node.input
         joined = _tumbling_join(node)
@@ -161,28 +140,28 @@ class _Writer:
             return self._windowed_join(joined)
         return {"op": "project", "columns": columns, "input": self.write(below, outer)}
 
-    def _split(self, node: Split, outer: bool) -> Plan:
+    def _split(self, node: logical.Split, outer: bool) -> Plan:
         condition = expression_text(node.condition, attribute_names(node.input.attributes))
         return {"op": "split", "condition": condition, "keep": node.keep, "input": self.write(node.input, outer)}
 
     # -- windows and aggregates -----------------------------------------------------------------------------------------------
 
-    def _window(self, node: Window, outer: bool) -> Plan:
-        if isinstance(node.input, Project) and _tumbling_join(node.input) is not None:
+    def _window(self, node: logical.Window, outer: bool) -> Plan:
+        if isinstance(node.input, logical.Project) and _tumbling_join(node.input) is not None:
             return self.write(node.input, False)  # the join puts the window on top by itself
         return {"op": "window", "window": window_text(node.spec, node.input.attributes), "input": self.write(node.input, False)}
 
-    def _aggregate(self, node: Aggregate, outer: bool) -> Plan:
+    def _aggregate(self, node: logical.Aggregate, outer: bool) -> Plan:
         project = node.input
-        assert isinstance(project, Project)
+        assert isinstance(project, logical.Project)
         below, plan = project.input, Plan(op="aggregate")
         condition: Expression | None = None
-        if isinstance(below, Filter) and below.hints == type(below.hints)():
+        if isinstance(below, logical.Filter) and below.hints == type(below.hints)():
             condition, below = below.condition, below.input
         spell = attribute_names(below.attributes)
-        window = below if isinstance(below, Window) else None
+        window = below if isinstance(below, logical.Window) else None
         inner = below
-        if window is not None and not (isinstance(window.input, Project) and _tumbling_join(window.input) is not None):
+        if window is not None and not (isinstance(window.input, logical.Project) and _tumbling_join(window.input) is not None):
             plan["window"] = window_text(window.spec, window.input.attributes)
             inner = window.input
         if condition is not None:
@@ -195,7 +174,7 @@ class _Writer:
         plan["input"] = self.write(inner, False)
         return plan
 
-    def _grouping(self, plan: Plan, node: Aggregate, project: Project, spell: Callable[[int], str]) -> None:
+    def _grouping(self, plan: Plan, node: logical.Aggregate, project: logical.Project, spell: Callable[[int], str]) -> None:
         texts = [expression_text(e, spell) for e in project.expressions]
         keys = []
         for attribute, key in zip(node.attributes, node.keys, strict=False):
@@ -213,14 +192,14 @@ class _Writer:
             argument = f"DISTINCT {argument}"
         return [name, item.function, argument, *([] if item.filter is None else [texts[item.filter]])]
 
-    def _top(self, node: Top, outer: bool) -> Plan:
+    def _top(self, node: logical.Top, outer: bool) -> Plan:
         plan: Plan = {"op": "top", "order_by": _order_text(node), "limit": node.limit}
         if node.with_ties:
             plan["with_ties"] = True
         plan["input"] = self.write(node.input, outer)
         return plan
 
-    def _rank(self, node: Rank, outer: bool) -> Plan:
+    def _rank(self, node: logical.Rank, outer: bool) -> Plan:
         spell = attribute_names(node.input.attributes)
         plan: Plan = {"op": "rank", "function": node.function, "partition_by": [spell(p) for p in node.partition]}
         if node.order:
@@ -228,7 +207,7 @@ class _Writer:
         plan["input"] = self.write(node.input, outer)
         return plan
 
-    def _lag(self, node: Lag, outer: bool) -> Plan:
+    def _lag(self, node: logical.Lag, outer: bool) -> Plan:
         spell = attribute_names(node.input.attributes)
         return {
             "op": "lag",
@@ -240,22 +219,22 @@ class _Writer:
 
     # -- joins ----------------------------------------------------------------------------------------------------------------
 
-    def _join(self, node: KeyedJoin, outer: bool) -> Plan:
-        asof = ("left asof" if node.kind is JoinKind.LEFT else "asof") if isinstance(node, AsofJoin) else None
+    def _join(self, node: logical.KeyedJoin, outer: bool) -> Plan:
+        asof = ("left asof" if node.kind is JoinKind.LEFT else "asof") if isinstance(node, logical.AsofJoin) else None
         plan: Plan = {"op": "join", "kind": asof or node.kind.value}
-        if isinstance(node, AsofJoin) and node.strict:
+        if isinstance(node, logical.AsofJoin) and node.strict:
             plan["strict"] = True
         _put_on(plan, node.keys, node.residual, node.left.attributes, node.right.attributes)
-        if isinstance(node, Join):
+        if isinstance(node, logical.Join):
             plan["within"] = _within(node)
         plan["inputs"] = [self.write(node.left, False), self.write(node.right, False)]
         return plan
 
-    def _windowed_join(self, node: Join) -> Plan:
+    def _windowed_join(self, node: logical.Join) -> Plan:
         """A join of the same tumbling window on both sides: its windows, without the key that the window's start is."""
         left, right = node.left, node.right
-        assert isinstance(left, Window)
-        assert isinstance(right, Window)
+        assert isinstance(left, logical.Window)
+        assert isinstance(right, logical.Window)
         width = len(left.input.attributes)
         residual = None if node.residual is None else moved(node.residual, width + 2, -2)
         plan: Plan = {"op": "join", "kind": node.kind.value}
@@ -279,13 +258,15 @@ def _option_text(option: Any) -> str:
     return str(option) if isinstance(option, int) else f"{option!r}e0" if "e" not in repr(option) else repr(option)
 
 
-def _within(node: Join) -> Any:
+def _within(node: logical.Join) -> Any:
     if node.lower_us is not None and node.upper_us is not None and node.lower_us == -node.upper_us and node.upper_us >= 0:
         return duration_text(node.upper_us)
     return [None if end is None else duration_text(end) for end in (node.lower_us, node.upper_us)]
 
 
-def _put_on(plan: Plan, keys: tuple[JoinKey, ...], residual: Expression | None, left: Attributes, right: Attributes) -> None:
+def _put_on(
+    plan: Plan, keys: tuple[logical.JoinKey, ...], residual: Expression | None, left: logical.Attributes, right: logical.Attributes
+) -> None:
     conditions: list[Expression] = []
     for key in keys:
         name = "is_not_distinct_from" if key.null_safe else "="
@@ -297,10 +278,15 @@ def _put_on(plan: Plan, keys: tuple[JoinKey, ...], residual: Expression | None, 
         plan["on"] = expression_text(whole, attribute_names(left + right))
 
 
-def _tumbling_join(node: Project) -> Join | None:
+def _tumbling_join(node: logical.Project) -> logical.Join | None:
     """Return the join when the node is what a join of two equal tumbling windows is made of."""
     join = node.input
-    if not isinstance(join, Join) or not isinstance(join.left, Window) or not isinstance(join.right, Window) or not join.keys:
+    if (
+        not isinstance(join, logical.Join)
+        or not isinstance(join.left, logical.Window)
+        or not isinstance(join.right, logical.Window)
+        or not join.keys
+    ):
         return None
     last = join.keys[-1]
     width = len(join.left.input.attributes)
@@ -308,14 +294,14 @@ def _tumbling_join(node: Project) -> Join | None:
     return join if starts and join.left.spec == join.right.spec and join.left.spec.kind is WindowKind.HOPPING else None
 
 
-def _order_text(node: Top | Rank) -> str:
+def _order_text(node: logical.Top | logical.Rank) -> str:
     spell = attribute_names(node.input.attributes)
     return ", ".join(
         f"{spell(k.position)}{' DESC' if k.descending else ''} NULLS {'FIRST' if k.nulls_first else 'LAST'}" for k in node.order
     )
 
 
-def _alias(node: Node) -> str | None:
+def _alias(node: logical.Node) -> str | None:
     """Return the alias that the reader would not give by itself."""
     qualifiers = {a.qualifier for a in node.attributes}
     if len(qualifiers) != 1:
@@ -323,10 +309,10 @@ def _alias(node: Node) -> str | None:
     qualifier = qualifiers.pop()
     if qualifier is None:
         return None
-    if isinstance(node, Scan | TableScan):
-        own = node.stream if isinstance(node, Scan) else node.table
+    if isinstance(node, logical.Scan | logical.TableScan):
+        own = node.stream if isinstance(node, logical.Scan) else node.table
         return None if own == qualifier else qualifier
-    if isinstance(node, Filter | Split | Distinct | Top | Lag | Rank | Window):
+    if isinstance(node, logical.Filter | logical.Split | logical.Distinct | logical.Top | logical.Lag | logical.Rank | logical.Window):
         inherited = {a.qualifier for a in node.inputs[0].attributes}
         return None if qualifier in inherited else qualifier
-    return qualifier if not isinstance(node, KeyedJoin) else None
+    return qualifier if not isinstance(node, logical.KeyedJoin) else None

@@ -5,9 +5,7 @@ Arrow unpacks Zstandard, so that no other library is needed for it.
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
 from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 
@@ -15,7 +13,6 @@ SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _FIRST_BYTES = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 READ_BYTES = 256 * 1024
 FIRST_BYTES_MAX = max(map(len, _FIRST_BYTES))
-UNPACKING_FAULTS = (gzip.BadGzipFile, zlib.error, EOFError)
 
 
 def split_name(path: PurePath) -> tuple[PurePath, str | None]:
@@ -35,46 +32,45 @@ def may_be_packed(first_bytes: bytes) -> bool:
 
 
 def unpacked(file: BinaryIO, packing: str | None) -> BinaryIO:
-    """Return the file as it was before it was packed. Closing it closes `file`.
-
-    Damage shows while it is read, as one of `UNPACKING_FAULTS`.
-    """
+    """Return the file as it was before it was packed. Closing it closes `file`. Damage shows while it is read, as EOFError."""
     if packing is None:
         return file
     if packing == "gzip":
-        return cast(BinaryIO, _Gzip(file))
-    return cast(BinaryIO, io.BufferedReader(_Zstandard(file), READ_BYTES))
+        import gzip
+        import zlib
 
-
-class _Gzip(gzip.GzipFile):
-    """Closes the file that it reads, which `GzipFile` leaves open."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(fileobj=file, mode="rb")
-        self._packed = file
-
-    def close(self) -> None:
-        """Close both."""
-        super().close()
-        self._packed.close()
-
-
-class _Zstandard(io.RawIOBase):
-    """Reads what Arrow unpacks; it cannot go back."""
-
-    def __init__(self, file: BinaryIO) -> None:
+        raw = _Unpacked(file, gzip.GzipFile(fileobj=file, mode="rb"), (OSError, EOFError, zlib.error))
+    else:
         import pyarrow as pa
 
-        self._packed = file
-        self._stream = pa.CompressedInputStream(file, "zstd")
+        raw = _Unpacked(file, pa.CompressedInputStream(file, "zstd"), (OSError,))
+    return cast(BinaryIO, io.BufferedReader(raw, READ_BYTES))
+
+
+class _Unpacked(io.RawIOBase):
+    """Reads what `stream` unpacks of `file`. `faults` are what it raises for damage. One of Zstandard cannot go back."""
+
+    def __init__(self, file: BinaryIO, stream: Any, faults: tuple[type[Exception], ...]) -> None:
+        self._file = file
+        self._stream = stream
+        self._faults = faults
         self._at = 0
 
     def readable(self) -> bool:
         """Say that it can be read."""
         return True
 
+    def seekable(self) -> bool:
+        """Say whether one can go to a place."""
+        return bool(self._stream.seekable())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; OSError where that cannot be."""
+        self._at = int(self._stream.seek(offset, whence))
+        return self._at
+
     def tell(self) -> int:
-        """Return how many bytes were read."""
+        """Return how many bytes lie before the next one."""
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -82,8 +78,8 @@ class _Zstandard(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         try:
             data = self._stream.read(len(view))
-        except OSError as error:
-            if error.errno is not None:
+        except self._faults as error:
+            if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise EOFError(str(error)) from error
         view[: len(data)] = data
@@ -94,4 +90,5 @@ class _Zstandard(io.RawIOBase):
         """Close both."""
         if not self.closed:
             super().close()
-            self._packed.close()
+            self._stream.close()
+            self._file.close()

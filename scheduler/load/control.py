@@ -26,6 +26,7 @@ class LoadControl:
     def __init__(self, name: str, ledger: Ledger, estimates: Estimates) -> None:
         self.manager = load_manager(name)
         self.monitors = Monitors(ledger, estimates)
+        self._estimates = estimates
         self.network = ledger.network
         self.next_ns: int | None = None
         self.standings: dict[ClassId, ClassLoad] = {}
@@ -80,6 +81,7 @@ class LoadControl:
         self.next_ns = max(self.next_ns + CYCLE_NS, now_ns + 1)
         self._follow_network()
         seen = self.monitors.look(now_ns)
+        self._estimates.hurry = True
         said = self.manager.decide(seen)
         self._note(seen, said)
         if not self._happened and not busy and not any(said.drop.values()):

@@ -1,15 +1,20 @@
 """Slope-slack (Carney 2005, 4.4.2).
 
-    latency(b)  mean age of the tuples queued at b
+    latency(b)  mean age of the train that b would take
     ect(b)      Σ over k in D(b) of train(k) cost(k) / o_sel(k): time until they could be out, D(b) being b and all boxes below it,
-                train(k) the tuples queued at k now, o_sel(k) the outputs per tuple from k on
+                train(k) the tuples queued at k now (of b itself at most a train), o_sel(k) the outputs per tuple from k on
     eol(b)      latency(b) + ect(b): the latency to expect
     utility(b)  gradient of the query's QoS graph at eol: utility lost per second that b is not run
     slack(b)    from eol to the next critical point of the graph, infinite when there is none
 
 The greatest utility first, equal ones by the least slack, then by the oldest head; what is at or past its last useful point has no
 utility and goes last.
-The mean age is taken from the oldest and the newest tuple. Moves with time: yes.
+The mean age of a whole queue is taken from its oldest and its newest tuple, of a part of it from as far between them as the train goes.
+
+The thesis runs all that is queued at a time, so its trains are the queues. Where a train is shorter, so is what is looked at here: a burst
+of which not all can be in time is not late as a whole, as long as the tuples at its head are not. What is late waits, as the thesis says
+(4.6), until the others have nothing to gain: the queue of a query with a tight deadline is worked off in the time that these leave.
+Moves with time: yes.
 """
 
 from __future__ import annotations
@@ -21,18 +26,21 @@ from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.limits import NEVER_NS
 from millstream.scheduler.policies.base import RankingBase
 from millstream.scheduler.qos import GraphTable
+from millstream.scheduler.trains import TrainShape
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
 IntColumn = NDArray[np.int64]
+ALL = TrainShape(share=1.0)
 
 _FEW = 16
 """Units for each one asked for above which the ways of these cost less than the sum over all operators."""
 
 
 class SlopeSlack(RankingBase):
-    """Utility first, then slack."""
+    """Utility first, then slack. `train`: what a unit takes at a time."""
 
+    train: TrainShape = ALL
     moves_with_time: ClassVar[bool] = True
     moves_with_queue: ClassVar[bool] = True
 
@@ -46,7 +54,7 @@ class SlopeSlack(RankingBase):
 
     def urgency(self, view: View, now_ns: int) -> tuple[FloatColumn, FloatColumn]:
         """Return utility (per second; -1 for too late) and slack (ns) of each unit."""
-        latency = mean_age_ns(view, now_ns) + expected_completion_ns(view)
+        latency = mean_age_ns(view, now_ns, self.train) + expected_completion_ns(view, self.train)
         utility, slack = np.zeros(len(latency)), np.zeros(len(latency))
         numbers, tables = self.tables(view)
         for number, table in enumerate(tables):
@@ -91,39 +99,44 @@ class SlopeSlack(RankingBase):
         return numbers.astype(np.int64), tables
 
 
-def mean_age_ns(view: View, now_ns: int) -> FloatColumn:
-    """Return the mean age of each entry's queued tuples, 0 for an empty queue."""
+def mean_age_ns(view: View, now_ns: int, train: TrainShape = ALL) -> FloatColumn:
+    """Return the mean age of what each entry would take of its queue, 0 for an empty queue."""
     rows, head = view.rows, view.head_ns
-    middle = np.where(rows > 1, head / 2.0 + np.maximum(view.newest_ns, 0) / 2.0, head.astype(np.float64))
+    taken = train.taken(rows)
+    reach = np.divide(taken - 1, rows - 1, out=np.zeros(len(rows)), where=rows > 1)  # of the way from the oldest to the newest
+    middle = head + np.where(rows > 1, (np.maximum(view.newest_ns, head) - head) * reach / 2.0, 0.0)
     return np.where(head == NEVER_NS, 0.0, now_ns - middle)
 
 
-def expected_completion_ns(view: View) -> FloatColumn:
+def expected_completion_ns(view: View, train: TrainShape = ALL) -> FloatColumn:
     """Return ect of each entry. Of a few entries only what lies below them is looked at, where each has one way to its end."""
     index, count = view.index, view.units.count
     if len(index) * _FEW <= count:
         ways = _ways_to_the_end(view)
         if ways is not None:
-            return _completion_along(view, ways[index])
+            return _completion_along(view, ways[index], train)
     ledger, estimates = view.ledger, view.estimates
-    size = len(estimates.cost_ns)
-    work = np.maximum(ledger.rows[:size], 0) * estimates.cost_ns[: len(ledger.rows)] / estimates.output_per_tuple[: len(ledger.rows)]
+    rows = np.maximum(ledger.rows[: len(estimates.cost_ns)], 0)
+    each = estimates.cost_ns[: len(rows)] / estimates.output_per_tuple[: len(rows)]
+    work = rows * each
     for slots, producers, consumers, _ in view.units.topology.levels:
         if len(producers):
             work[slots] += np.bincount(producers, weights=work[consumers], minlength=len(slots))
-    column: FloatColumn = work[view.units.entries[index]]
+    entries = view.units.entries[index]
+    column: FloatColumn = work[entries] - (rows[entries] - train.taken(rows[entries])) * each[entries]
     return column
 
 
-def _completion_along(view: View, ways: IntColumn) -> FloatColumn:
+def _completion_along(view: View, ways: IntColumn, train: TrainShape) -> FloatColumn:
     """Add up from the ends, as the sum over levels does."""
-    ledger, estimates = view.ledger, view.estimates
-    work = np.maximum(ledger.rows[ways], 0) * estimates.cost_ns[ways] / estimates.output_per_tuple[ways]
+    rows = np.maximum(view.ledger.rows[ways], 0)
+    each = view.estimates.cost_ns[ways] / view.estimates.output_per_tuple[ways]
+    work = rows * each
     work[ways < 0] = 0.0
     total: FloatColumn = np.zeros(len(ways))
     for place in range(ways.shape[1] - 1, -1, -1):
         total = work[:, place] + total
-    return total
+    return total - (rows[:, 0] - train.taken(rows[:, 0])) * each[:, 0]
 
 
 def _ways_to_the_end(view: View) -> IntColumn | None:

@@ -53,7 +53,7 @@ class Journaling:
         self.disk = disk
         _convert(host, directory, disk)
         self.journal = Journal(directory, disk, host.store, fsync_s=bounds.fsync_s, report=host.observer.reported)
-        for path in forget_others(disk, directory, self.journal.segments[0].stands_at):
+        for path in forget_others(disk, self.directory, self.journal.segments[0].stands_at):
             host.observer.reported("checkpoint_ignored", f"{path}: another build wrote it; what the journal has is replayed instead")
         self.numbers: dict[str, int] = {}
         self._began_us = host.runtime.now_us()

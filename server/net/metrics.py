@@ -37,8 +37,9 @@ _ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed", "f
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_S_MAX = 5.0
 Page = Callable[[], tuple[int, str, bytes]]  # status, content type, body
-_REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable", 400: "Bad Request"}
+_REASONS = {200: "OK", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable", 400: "Bad Request"}
 Prepare = Callable[[], Awaitable[None]]
+Guard = Callable[[str | None], bool]  # whether a token, or the lack of one, is good enough
 
 
 class ServerFigures(Protocol):
@@ -250,16 +251,35 @@ def _path(request: bytes) -> str:
     return words[1].split(b"?", 1)[0].decode("latin-1") if len(words) == 3 else ""
 
 
-async def serve_pages(host: str, port: int, pages: dict[str, Page], prepare: Mapping[str, Prepare] | None = None) -> asyncio.Server:
-    """Listen; raises OSError when the port is taken. `prepare` is waited for before the page of that path is made."""
+def bearer(request: bytes) -> str | None:
+    """Return the token of `Authorization: Bearer TOKEN`, None where there is none."""
+    for line in request.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        scheme, _, token = value.strip().partition(b" ")
+        if name.strip().lower() == b"authorization" and scheme.lower() == b"bearer":
+            return token.strip().decode("utf-8", "replace")
+    return None
+
+
+async def serve_pages(
+    host: str, port: int, pages: dict[str, Page], prepare: Mapping[str, Prepare] | None = None, guard: Guard | None = None
+) -> asyncio.Server:
+    """Listen; raises OSError when the port is taken. `prepare` is waited for before the page of that path is made.
+
+    With a `guard`, `/metrics` is for those whose token it takes. The other pages say nothing that is worth a token.
+    """
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S_MAX)
-            before = (prepare or {}).get(_path(request))
-            if before is not None:
-                await before()
-            writer.write(answer(request, pages))
+            path = _path(request)
+            if guard is not None and path == "/metrics" and not guard(bearer(request)):
+                writer.write(_response(401, "text/plain", b"a token is needed: Authorization: Bearer TOKEN\n"))
+            else:
+                before = (prepare or {}).get(path)
+                if before is not None:
+                    await before()
+                writer.write(answer(request, pages))
             await asyncio.wait_for(writer.drain(), REQUEST_S_MAX)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
             pass  # a peer that does not finish its request, or leaves, gets no answer

@@ -39,9 +39,10 @@ def said(*notices: str, **info: Any) -> Outcome:
     return Outcome(notices=notices, info=info)
 
 
-def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> Outcome:
-    """Return a table; columns are (name, type)."""
-    return Outcome([[name, kind, True] for name, kind in columns], [list(row) for row in rows])
+def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[Any]], first: str = "") -> Outcome:
+    """Return a table; columns are (name, type). `first` names those that a person needs first, where not all fit a screen."""
+    info = {"first": first.split()} if first else {}
+    return Outcome([[name, kind, True] for name, kind in columns], [list(row) for row in rows], info=info)
 
 
 def spell(schema: Schema) -> list[list[Any]]:

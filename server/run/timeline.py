@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.engine.data.records import dataclass
-from millstream.protocol.values.packed import UNPACKING_FAULTS, split_name, unpacked
+from millstream.protocol.values.packed import split_name, unpacked
 from millstream.server.errors import BadInput
 
 
@@ -66,7 +66,7 @@ def _lines(path: Path) -> Iterator[bytes]:
     try:
         with unpacked(path.open("rb"), split_name(path)[1]) as file:
             yield from file
-    except (OSError, *UNPACKING_FAULTS) as error:
+    except (OSError, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise BadInput(f"cannot read the timeline {path}: {reason or error}") from error
 

@@ -83,7 +83,7 @@ def _streams(host: EngineHost) -> Outcome:
         ("columns", "TEXT"),
         ("definition", "TEXT"),
     ]
-    return table(columns, rows)
+    return table(columns, rows, "name kind state accepted refused shed columns")
 
 
 def _tables(host: EngineHost) -> Outcome:
@@ -109,7 +109,8 @@ def _queries(host: EngineHost) -> Outcome:
     columns += [(name, "BIGINT") for name in COUNTED]
     columns += [("memory_bytes", "BIGINT"), ("memory_bytes_max", "BIGINT")]
     columns += [*OUTPUT_COLUMNS, ("complete_from", "TIMESTAMP"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
-    return table([*columns, ("failure", "TEXT"), ("text", "TEXT")], rows)
+    columns += [("failure", "TEXT"), ("text", "TEXT")]
+    return table(columns, rows, "name state class results queued latency_p99_ms target shed accepted")
 
 
 def _classes(host: EngineHost) -> Outcome:
@@ -126,7 +127,7 @@ def _classes(host: EngineHost) -> Outcome:
         rows.append((one.name, one.priority, one.target_us, one.may_shed, accepted, shed, loss, *outputs, *standing))
     columns = [("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN")]
     columns += [("accepted", "BIGINT"), ("shed", "BIGINT"), ("loss_percent", "DOUBLE")]
-    return table([*columns, *OUTPUT_COLUMNS, *LOAD_COLUMNS], rows)
+    return table([*columns, *OUTPUT_COLUMNS, *LOAD_COLUMNS], rows, "name priority target results latency_p99_ms loss_percent load headroom")
 
 
 def _losses(host: EngineHost) -> dict[str, tuple[int, int]]:
@@ -146,7 +147,8 @@ def _policies(host: EngineHost) -> Outcome:
     for row in policies.CATALOG.values():
         options = {**row.options, **dict(used.options)} if row.name == used.name else row.options
         rows.append((row.name, row.name == used.name, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in options.items())))
-    return table([("name", "TEXT"), ("in_use", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")], rows)
+    columns = [("name", "TEXT"), ("in_use", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")]
+    return table(columns, rows, "name in_use summary")
 
 
 def _sharing(host: EngineHost) -> Outcome:
@@ -184,7 +186,7 @@ def _sharing(host: EngineHost) -> Outcome:
     columns += [("state_bytes", "BIGINT"), ("state_bytes_unshared", "BIGINT"), ("group", "BIGINT"), ("group_queries", "BIGINT")]
     columns += [("step", "INTERVAL"), ("slide", "INTERVAL"), ("period", "INTERVAL"), ("why", "TEXT"), ("complete_from", "TIMESTAMP")]
     columns += [("late_runs", "BIGINT"), ("skipped", "BIGINT")]
-    return table(columns, rows)
+    return table(columns, rows, "query operators shared cpu_ms cpu_ms_unshared state_bytes group period")
 
 
 def _watermarks(host: EngineHost) -> Outcome:
@@ -207,13 +209,16 @@ def _scheduler(host: EngineHost) -> Outcome:
     found = host.runtime.measures()  # first: that brings the counts up to date
     statistics = asdict(host.runtime.statistics())
     rows = [(name, str(value)) for name, value in statistics.items()]
+    if (scheduler := host.runtime.scheduler) is not None:
+        rows.insert(1, ("workers", str(scheduler.workers)))
     if found is not None:
         rows += [(name, f"{value:.6g}") for name, value in _system(found.report)]
     return table([("measure", "TEXT"), ("value", "TEXT")], rows)
 
 
 def _measures(host: EngineHost) -> Outcome:
-    return table([("scope", "TEXT"), ("name", "TEXT"), *((name, kind) for name, _, kind in MEASURE_COLUMNS)], _measure_rows(host))
+    columns = [("scope", "TEXT"), ("name", "TEXT"), *((name, kind) for name, _, kind in MEASURE_COLUMNS)]
+    return table(columns, _measure_rows(host), "scope name results latency_p50_ms latency_p99_ms slowdown utility")
 
 
 def _outputs(report: OutputReport | None) -> tuple[object, ...]:
@@ -274,10 +279,9 @@ def _decisions(host: EngineHost) -> Outcome:
     columns += [("latency_ms_after", "DOUBLE"), ("memory_bytes_after", "DOUBLE"), ("distance_after", "DOUBLE")]
     columns += [("outcome", "TEXT"), ("undone", "BOOLEAN"), ("note", "TEXT")]
     runtime, optimiser = host.runtime, host.optimiser
-    if optimiser is None:
-        return table(columns, [])
     shift_us = runtime.now_us() - runtime.arrival_ns() // NS_PER_US
-    return table(columns, [_decision_row(one, shift_us) for one in optimiser.decisions])
+    rows = [] if optimiser is None else [_decision_row(one, shift_us) for one in optimiser.decisions]
+    return table(columns, rows, "number time query action outcome")
 
 
 def _decision_row(one: Decision, shift_us: int) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import socket
+import sys
 from collections.abc import AsyncIterator
 from decimal import Decimal
 
@@ -318,3 +319,35 @@ async def test_columns_are_brought_into_the_streams_types_where_no_value_changes
     assert [r.index for r in ack.rejected] == [1]
     trains = [event for event in server.heard if isinstance(event, m.Train)]
     assert trains[-1].rows == 2, "a value too large for the column goes over as it is, for the server to refuse"
+
+
+async def test_a_select_that_runs_on_says_where_its_results_are() -> None:
+    async with FakeServer() as fake:
+        fake.stream("s", ("k", "BIGINT"))
+        fake.answers["SELECT 1"] = lambda request: m.Reply(request, info={"query": "q_s", "continuous": True})
+        fake.answers["CREATE QUERY"] = lambda request: m.Reply(request, info={"query": "q_s", "continuous": True, "durable": True})
+        async with connect_async(fake.address) as client:
+            answer = await client.execute("SELECT 1")
+            for take in (answer.to_arrow, answer.to_pandas, lambda: answer.rows, lambda: list(answer)):
+                with pytest.raises(MillstreamError, match="its results come by subscribing") as caught:
+                    take()
+                assert 'subscribe("q_s")' in str(caught.value)
+            assert list(await client.execute("CREATE QUERY")) == []
+
+
+async def test_pandas_is_asked_for_in_words_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeServer() as fake:
+        fake.stream("s", ("k", "BIGINT"))
+        fake.rows["s"] = [[1]]
+        fake.answers["SHOW STREAMS"] = lambda request: m.Reply(request, [["name", "TEXT", False]], [["s"]])
+        async with connect_async(fake.address) as client:
+            answer = await client.execute("SHOW STREAMS")
+            assert answer.to_pandas()["name"].to_list() == ["s"]
+            subscription = await client.subscribe("q_s", from_start=True)
+            fake.end("q_s", "finished")
+            assert (await subscription.to_pandas())["k"].to_list() == [1]
+            monkeypatch.setitem(sys.modules, "pandas", None)
+            with pytest.raises(MillstreamError, match="to_pandas needs pandas, which is not installed; pip install pandas"):
+                answer.to_pandas()
+            with pytest.raises(MillstreamError, match="pip install pandas"):
+                await subscription.to_pandas()

@@ -40,6 +40,14 @@ def test_from_a_stream_to_results_on_the_command_line(
             '{"ts": "2024-01-01T00:00:02Z", "k": 3, "v": null}\n',
             "",
         )
+        other = tmp_path / "other.csv"
+        other.write_text("timestamp,k\n2024-01-01T00:00:05Z,1\n")
+        code, _, err = await command("publish", "s", str(other))
+        assert code == 1
+        assert err.splitlines()[2:] == [
+            "  line 2: column ts is missing",
+            "--map COLUMN=FILE_COLUMN fills a column from one of another name in the file",
+        ]
         assert (await command("query", "drop", "all"))[0] == 0
         assert await command("tail", "all") == (1, "", "error: there is no query all\n")
         code, _, err = await command("tail", "s")

@@ -11,6 +11,7 @@ from millstream.client.errors import MillstreamError
 from tests.support.live_server import Harness, rows_of, run
 
 STREAM = "CREATE STREAM packets (ts TIMESTAMP, length INT NOT NULL, proto TEXT) TIMESTAMP BY ts"
+EPOCH = "1970-01-01T00:00:00Z"
 
 
 async def refusal(call: Any) -> MillstreamError:
@@ -73,14 +74,14 @@ def test_a_bad_row_in_a_train_is_listed_in_the_ack_and_the_rest_is_kept() -> Non
         await client.execute(STREAM)
         await client.submit("SELECT length FROM packets", name="everything")
         subscription = await client.subscribe("everything")
-        good = {"ts": 0, "proto": "tcp"}
+        good = {"ts": EPOCH, "proto": "tcp"}
         ack = await client.publish(
             "packets",
             [
                 {**good, "length": 1},
                 {**good, "length": "text"},
                 {**good, "length": 2, "extra": 1},
-                {"proto": "udp", "ts": 0},
+                {"proto": "udp", "ts": EPOCH},
                 {**good, "length": 3},
             ],
         )
@@ -109,7 +110,7 @@ def test_rows_for_a_stream_that_has_ended_are_refused_with_the_reason() -> None:
         client = await harness.client()
         await client.execute(STREAM)
         await client.finish("packets")
-        ack = await client.publish("packets", [{"ts": 0, "length": 1}])
+        ack = await client.publish("packets", [{"ts": EPOCH, "length": 1}])
         assert (ack.accepted, ack.rejected_rows) == (0, 1)
         assert "ended" in ack.rejected[0].reason
 
@@ -141,7 +142,7 @@ def test_with_on_error_fail_a_bad_row_refuses_its_publish_and_no_other() -> None
     async def test(harness: Harness) -> None:
         client = await harness.client()
         await client.execute(STREAM + " ON ERROR FAIL")
-        ack = await client.publish("packets", [{"ts": 0, "length": 1}, {"ts": 0, "length": "x"}])
+        ack = await client.publish("packets", [{"ts": EPOCH, "length": 1}, {"ts": EPOCH, "length": "x"}])
         assert (ack.accepted, ack.rejected_rows) == (0, 2)
         publisher = await client.publisher("packets")
         for length in (1, "x", 2):

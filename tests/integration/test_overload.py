@@ -1,4 +1,7 @@
-"""A live server at twice its capacity: the upper class keeps its target, the lower one sheds, memory stays bounded, all is served again."""
+"""A live server at twice its capacity: the lower class sheds and the upper one does not, memory stays bounded, all is served again.
+
+That the upper class keeps its target is shown in virtual time (scheduler/load/test_onset.py) and by `bench overload`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ from tests.support.live_server import Harness, run, until
 
 COST_S = 20e-6  # of a row in the lower class: a wait and not work, so that the capacity is 50,000 rows/s on any machine
 BATCH_S = 0.02
-TARGET_S = 0.3
 
 
 def make_slow(harness: Harness, query: str) -> None:
@@ -44,10 +46,8 @@ async def publish(channel: Any, began: float, first: int, rows_per_s: int, secon
     return first
 
 
-async def latencies(subscription: Any, found: list[float]) -> None:
-    async for batch in subscription:
-        now = time.time()
-        found += [now - ts / 1e6 for ts in batch.column(0).to_pylist()]
+async def count(subscription: Any) -> int:
+    return sum([batch.num_rows async for batch in subscription])
 
 
 async def windows(subscription: Any, seen: list[int], shed: list[int]) -> None:
@@ -59,7 +59,7 @@ async def windows(subscription: Any, seen: list[int], shed: list[int]) -> None:
         shed += [one["rows_shed"] for one in told]
 
 
-def test_at_twice_the_capacity_the_upper_class_keeps_its_target_and_the_lower_sheds_until_the_load_falls() -> None:
+def test_at_twice_the_capacity_the_upper_class_loses_nothing_and_the_lower_sheds_until_the_load_falls() -> None:
     async def test(harness: Harness) -> None:
         client, reader = await harness.client(), await harness.client()
         host = harness.server.application.host
@@ -69,11 +69,10 @@ def test_at_twice_the_capacity_the_upper_class_keeps_its_target_and_the_lower_sh
         await client.submit("SELECT ts FROM s WHERE v % 100 = 0", name="probe", class_="gold")
         await client.submit("SELECT COUNT(*) AS n FROM s [RANGE 1 SECOND SLIDE 1 SECOND]", name="counts", class_="low")
         make_slow(harness, "counts")
-        waits: list[float] = []
         seen: list[int] = []
         shed: list[int] = []
         tasks = [
-            asyncio.create_task(latencies(await reader.subscribe("probe"), waits)),
+            asyncio.create_task(count(await reader.subscribe("probe"))),
             asyncio.create_task(windows(await reader.subscribe("counts"), seen, shed)),
         ]
         log = host.network.sources["s"].shed_logs[host.class_nodes["low"].id, ""]
@@ -83,7 +82,6 @@ def test_at_twice_the_capacity_the_upper_class_keeps_its_target_and_the_lower_sh
             for _ in range(3):
                 number = await publish(channel, time.time(), number, 100_000, 1.0)
                 held = max(held, log.log.rows_held)
-            overloaded = len(waits)
             assert log.shed > 0.2 * number
             while True:  # until a second comes of which nothing is dropped
                 before = log.shed
@@ -92,10 +90,8 @@ def test_at_twice_the_capacity_the_upper_class_keeps_its_target_and_the_lower_sh
                     break
             await channel.flush()
         await client.finish("s")
-        await asyncio.gather(*tasks)
-        # Behind the lower class nearly all would be late; the 99th percentile, which one stall decides, is for `bench overload`.
-        assert sorted(waits[:overloaded])[int(0.9 * overloaded)] < TARGET_S
-        assert len(waits) == number // 100
+        probed, _ = await asyncio.gather(*tasks)
+        assert probed == number // 100
         assert held < limits.LOG_ROWS_MAX
         assert sum(seen) + sum(shed) == number
         assert sum(shed) == log.shed

@@ -19,7 +19,16 @@ from millstream.engine.plan.plan_writer import to_plan_object
 from tests.property.oracle import values
 from tests.property.oracle.join_queries import asof_query, join_query, table_query, union_query
 from tests.property.oracle.nested import nested_query
-from tests.property.oracle.queries import distinct_query, grouped_query, hopped_rows, lag_query, random_window, selection, top_query
+from tests.property.oracle.queries import (
+    distinct_query,
+    empty_query,
+    grouped_query,
+    hopped_rows,
+    lag_query,
+    random_window,
+    selection,
+    top_query,
+)
 from tests.property.oracle.scenario import (
     Scenario,
     Way,
@@ -85,7 +94,7 @@ def local_time(seed: int, kept: Kept = None) -> Scenario:
 
 def selections(seed: int, kept: Kept = None) -> Scenario:
     scenario = one_stream(random.Random(seed), kept)
-    makers = [selection, selection, distinct_query, top_query, lag_query, hopped_rows]
+    makers = [selection, selection, distinct_query, top_query, lag_query, hopped_rows, empty_query]
     scenario.queries = [scenario.choice.choice(makers)(scenario.choice, scenario.feed("s")) for _ in range(QUERIES)]
     return scenario
 

@@ -234,7 +234,7 @@ def test_salvage_of_a_damaged_directory_of_version_0_1_0_recovers_all_but_the_da
 def test_a_checkpoint_of_a_build_in_between_is_refused_where_it_is_needed_and_removed_elsewhere(tmp_path: Path) -> None:
     identity = bytes(16)
     state = {"watermark_us": 5, "last_arrival_us": 7, "idle": False, "ended": False, "future_skew": 0}
-    made = checkpoints.Checkpoint(3, {1: state}, {}, {"query q": checkpoints.QueryState(2, [])})
+    made = checkpoints.Checkpoint(3, {1: state}, {}, {"query q": checkpoints.QueryCheckpoint(2, [])})
     checkpoints.write(SystemDisk(), tmp_path, identity, made)
     assert checkpoints.read(SystemDisk(), tmp_path, identity, 3) == made
     whole = checkpoint_path(tmp_path, 3).read_bytes()

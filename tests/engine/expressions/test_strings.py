@@ -15,9 +15,13 @@ from millstream.engine.expressions.ir import Literal
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("abAB é字\U0001f600,%_"), max_size=8), st.sampled_from(["", "a,b,,c", "  x  "]))
 
 
+def _type_of(constant: Any) -> Any:
+    return TEXT if isinstance(constant, str) else INT if abs(constant) < 2**31 else BIGINT
+
+
 def with_constants(name: str, rows: Any, constants: list[Any]) -> Any:
     """Return the call with literals behind the first column."""
-    return call(name, [rows.refs[0], *(Literal(TEXT if isinstance(c, str) else INT, c) for c in constants)])
+    return call(name, [rows.refs[0], *(Literal(_type_of(c), c) for c in constants)])
 
 
 CASES: list[tuple[str, list[Any]]] = [
@@ -26,7 +30,10 @@ CASES: list[tuple[str, list[Any]]] = [
     ("left", [-2]), ("left", [0]), ("right", [2]), ("right", [-2]), ("right", [0]), ("replace", ["a", "xy"]), ("replace", ["", "z"]),
     ("strpos", ["b"]), ("strpos", ["字"]), ("strpos", [""]), ("split_part", [",", 1]), ("split_part", [",", 3]), ("split_part", [",", -1]),
     ("split_part", [",", 9]), ("starts_with", ["a"]), ("ends_with", ["a"]), ("contains", ["b"]), ("repeat", [2]), ("repeat", [-1]),
-    ("lpad", [4]), ("rpad", [4, "xy"]), ("lpad", [2, "é"]), ("octet_length", []), ("ascii", []), ("translate", ["ab", "x"]),
+    ("substring", [2**63 - 1]), ("substring", [2, 2**63 - 1]), ("substring", [-(2**62), 2**63 - 1]), ("left", [2**63 - 1]),
+    ("left", [-(2**63) + 1]), ("right", [2**63 - 1]), ("right", [-(2**63) + 1]), ("split_part", [",", 2**63 - 1]),
+    ("split_part", [",", -(2**63) + 1]), ("lpad", [4]), ("rpad", [4, "xy"]), ("lpad", [2, "é"]), ("octet_length", []), ("ascii", []),
+    ("translate", ["ab", "x"]),
 ]  # fmt: skip
 
 
@@ -34,7 +41,7 @@ CASES: list[tuple[str, list[Any]]] = [
 @settings(deadline=None, max_examples=15)
 def test_constants_and_columns_give_the_same(values: list[Any], table: Any, run: Any) -> None:
     for name, constants in CASES:
-        rows = table((TEXT, values), *((TEXT if isinstance(c, str) else INT, [c] * len(values)) for c in constants))
+        rows = table((TEXT, values), *((_type_of(c), [c] * len(values)) for c in constants))
         by_constant = run(with_constants(name, rows, constants), rows)
         by_column = run(call(name, rows.refs), rows)
         assert by_constant == by_column, (name, constants)

@@ -7,6 +7,7 @@ import decimal
 import json
 import math
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -234,6 +235,27 @@ def test_local_times_follow_the_zone_of_the_stream(one_type: Any, texts_of: Any)
     assert texts_of(stream.rows([[t] for t in texts])) == wanted
     naive = pa.array([datetime.datetime(2026, 3, 8, 2, 30), datetime.datetime(2026, 7, 1, 12)], pa.timestamp("us"))
     assert texts_of(stream.arrow(pa.table({"v": naive}))) == [wanted[0], wanted[3]]
+
+
+@given(
+    local=st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2037, 12, 31)),
+    day=st.sampled_from([(2026, 3, 8), (2026, 11, 1), (2026, 3, 29), (2026, 10, 25), (2026, 4, 5), (2026, 10, 4), None]),
+    zone=st.sampled_from(["America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Monrovia", "UTC"]),
+)
+@settings(deadline=None, max_examples=150)
+def test_local_time_is_the_earlier_instant_or_moves_forward_by_the_gap_as_zoneinfo_has_it(
+    local: datetime.datetime, day: tuple[int, int, int] | None, zone: str, one_type: Any, rows_of: Any
+) -> None:
+    if day is not None:
+        local = local.replace(*day)
+    instant = local.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(datetime.UTC)  # fold 0 reads both cases so
+    wanted = [((instant - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1),)]
+    stream = one_type(TIMESTAMP, zone=zone)
+    text = local.isoformat(sep=" ")
+    assert rows_of(stream.rows([[text]])) == wanted
+    assert rows_of(stream.rows([[local]])) == wanted
+    assert rows_of(stream.arrow(pa.table({"v": [text]}))) == wanted
+    assert rows_of(stream.arrow(pa.table({"v": pa.array([local], pa.timestamp("us"))}))) == wanted
 
 
 SCALARS = st.one_of(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.errors import EngineError, Unsupported
+from millstream.engine.plan.explain import rules_in_force
 from millstream.engine.plan.plan_writer import to_plan_object
 from millstream.server.run.embedded import Replay, run_replay
 from millstream.server.run.output import write_results
@@ -102,6 +103,7 @@ def test_what_is_missing_is_missing_from_the_table_as_it_stands_when_the_window_
     assert [(r["window_end"], r["device"]) for r in missing] == [(instant(5), 2), (instant(10), 3), (instant(15), 1)]
 
 
+COUNT = "SELECT COUNT(*) FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS]"
 JOIN = "SELECT tab.k FROM tab LEFT JOIN s [RANGE 5 SECONDS SLIDE 5 SECONDS]"
 
 
@@ -125,6 +127,12 @@ JOIN = "SELECT tab.k FROM tab LEFT JOIN s [RANGE 5 SECONDS SLIDE 5 SECONDS]"
 def test_what_it_cannot_do_is_said_with_the_way_on(text: str, message: str) -> None:
     with pytest.raises(Unsupported, match=f"(?s){message}"):
         plan(text)
+
+
+def test_the_rules_say_that_windows_without_a_row_come_too() -> None:
+    said = ["; ".join(rule for _, rule in rules_in_force(plan(text))) for text in (f"{JOIN} ON tab.k = s.k", f"{COUNT} EMIT EMPTY", COUNT)]
+    assert ["windows without a row between" in one for one in said] == [True, True, False]
+    assert ["a window without a row gives no result" in one for one in said] == [False, False, True]
 
 
 def test_using_names_the_key_too() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.client.receipts import Receipt, receipt_from
 from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.engine.data.train import Train
 
@@ -241,6 +242,46 @@ def test_a_selection_states_the_share_of_what_came_since_its_last_result() -> No
     told = [train.notes or {} for train in engine.results["q"]]
     assert sum(notes.get("shed_rows", 0) for notes in told) == engine.account("q")["s"].shed
     assert all(0.0 <= notes["share_seen"] <= 1.0 for notes in told)
+
+
+def told_of(text: str) -> list[Receipt]:
+    """Shed nothing of the first window of ten rows and half of the second; return the receipts of the results."""
+    engine = SqlEngine(CREATE, CREATE.replace("STREAM s", "STREAM t"))
+    engine.select(text, "q", class_node=LOW)
+    for at in range(0, 40, 4):
+        for stream in "st":
+            engine.network.set_drop_ratio(stream, LOW.id, 0.0 if at < 10 else 0.5)
+            engine.put(stream, [((at + i) * SECOND, 0, at + i) for i in range(4)])
+        engine.work()
+    engine.end()
+    engine.work()
+    found = [receipt_from(train.notes or {}, train.rows) for train in engine.results["q"] if train.rows]
+    return [one for one in found if one is not None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT x.v AS v FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS] AS x JOIN t [RANGE 10 SECONDS SLIDE 10 SECONDS] AS y ON x.v = y.v",
+        "SELECT v FROM s",
+        "SELECT k, COUNT(*) AS n FROM s GROUP BY k EMIT CHANGES",
+    ],
+    ids=["join", "selection", "changes"],
+)
+def test_rows_that_belong_to_no_closed_window_have_no_share_but_the_batchs(text: str) -> None:
+    told = told_of(text)
+    assert any(receipt.share_seen < 1.0 for receipt in told)
+    for receipt in told:
+        assert receipt.of_batch
+        assert [set(column) for column in receipt.rows().to_pydict().values()] == [{None}] * 3
+
+
+def test_rows_of_a_window_have_its_own_share_whatever_the_batchs_is() -> None:
+    told = told_of("SELECT window_end, COUNT(*) AS n FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]")
+    shares = [share for receipt in told for share in receipt.rows().to_pydict()["share_seen"]]
+    assert not any(receipt.of_batch for receipt in told)
+    assert shares[0] == 1.0
+    assert max(shares[1:]) < 1.0
 
 
 def test_a_class_that_is_never_shed_pays_nothing_and_states_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -348,3 +349,27 @@ def derived(choice: random.Random, feed: Feed) -> tuple[str, Feed] | None:
         made.setdefault(seq, []).append((time, row))
     out.events = [Event(e.seq, made.get(e.seq, []), e.watermark) for e in feed.events]
     return f"SELECT {select} FROM {from_item(window, feed)}{parts.tail}", out
+
+
+def empty_query(choice: random.Random, feed: Feed) -> Expected:
+    """EMIT EMPTY: every window that meets the times of the stream, also those of which WHERE drops all rows (K6); not if rows are late."""
+    size, slide = choice.randint(1, 12), choice.randint(1, 12)
+    window = choice.choice([hopping_window(choice, "hopping", size, slide), cumulating_window(choice)])
+    arrived = [(time, event.seq, row) for event in feed.events for time, row in event.rows]
+    watermarks = [-math.inf, *(event.watermark for event in feed.events)]
+    in_time = all(time >= before for event, before in zip(feed.events, watermarks, strict=False) for time, _ in event.rows)
+    if not arrived or not in_time or window.assign is None:
+        return grouped_query(choice, feed)
+    maker = Maker(choice, feed.columns)
+    where = maker.condition(2) if choice.random() < 0.6 else None
+    items = [random_aggregate(choice, maker, True) for _ in range(choice.randint(1, 3))]
+    times = [time for time, _, _ in arrived]
+    bounds = {bound for time in range(min(times), max(times) + 1, SECOND) for bound in window.assign(time)}
+    rows = []
+    for start, end in sorted(bounds, key=lambda bound: (bound[1], bound[0])):
+        inside = sorted((one for one in arrived if (start, end) in window.assign(one[0])), key=lambda one: one[:2])
+        passing = [row for _, _, row in inside if where is None or where.value(row) is True]
+        rows.append([start, end, *(item.value(passing) for item in items)])
+    select = ", ".join(["window_start", "window_end", *(f"{item.sql} AS x{i}" for i, item in enumerate(items))])
+    tail = "" if where is None else f" WHERE {where.sql}"
+    return Expected(f"SELECT {select} FROM {from_item(window, feed)}{tail} EMIT EMPTY", rows, shape=f"empty {window.kind}")

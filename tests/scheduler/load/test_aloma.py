@@ -41,14 +41,14 @@ def test_overload_without_a_late_response_raises_headroom_and_drops_nothing() ->
 
 def test_both_monitors_agree_on_overload_and_what_exceeds_headroom_is_dropped() -> None:
     one = Aloma(0.6)
-    one.decide(seen(0.8, response_ms=310, backlog_s=0.18))  # 0.6 x 0.3 s = 0.18 s of work is what H works off in time
+    one.decide(seen(0.8, response_ms=310, backlog_s=0.063))  # 0.6 x 0.35 x 0.3 s = 0.063 s of work may wait
     assert one.headroom == 0.6
     assert one.drop == pytest.approx((0.8 - 0.6) / 0.8)
 
 
 def test_a_backlog_beyond_the_target_counts_as_load() -> None:
     one = Aloma(0.6)
-    one.decide(seen(0.8, response_ms=700, backlog_s=0.33))  # 0.15 s of work too much, to go within 1.5 s: 0.1 a second
+    one.decide(seen(0.8, response_ms=700, backlog_s=0.213))  # 0.15 s of work too much, to go within 1.5 s: 0.1 a second
     assert one.drop == pytest.approx((0.8 + 0.1 - 0.6) / 0.8)
 
 
@@ -68,9 +68,25 @@ def test_a_late_response_under_headroom_lowers_it_to_98_percent_of_the_load_and_
 
 def test_headroom_is_believed_while_the_backlog_shrinks() -> None:
     one = Aloma(0.6)
-    one.decide(seen(0.5, response_ms=100, backlog_s=0.2))
-    one.decide(seen(0.5, response_ms=400, backlog_s=0.15))
+    one.decide(seen(0.5, response_ms=100, backlog_s=0.06))
+    one.decide(seen(0.5, response_ms=400, backlog_s=0.05))
     assert (one.headroom, one.drop) == (0.6, 0.0)
+
+
+def test_a_growing_backlog_is_shed_before_its_responses_are_late() -> None:
+    one = Aloma(0.6)
+    one.decide(seen(1.2, response_ms=20, backlog_s=0.09))  # 0.6 a second were worked off, which is what H was
+    assert one.headroom == pytest.approx(0.6)
+    assert one.drop == pytest.approx((1.2 + (0.09 - 0.063) / 1.5 - 0.6) / 1.2)
+
+
+def test_what_was_worked_off_at_the_onset_of_overload_is_believed() -> None:
+    one = Aloma(0.2)
+    one.decide(seen(1.2, response_ms=20, backlog_s=0.09))  # of 1.2 a second 0.6 did not add to the backlog: three times the share
+    assert one.headroom == pytest.approx(0.6)
+    held = one.headroom
+    one.decide(seen(1.2, response_ms=60, backlog_s=0.08))  # something is dropped: what was worked off is what was let in
+    assert one.headroom == held
 
 
 def test_headroom_has_a_floor() -> None:
@@ -82,8 +98,8 @@ def test_headroom_has_a_floor() -> None:
 
 def test_what_fits_again_is_given_back_at_once() -> None:
     one = Aloma(0.6)
-    one.decide(seen(0.8, response_ms=310, backlog_s=0.18))
-    one.decide(seen(0.5, response_ms=200, backlog_s=0.1))
+    one.decide(seen(0.8, response_ms=310, backlog_s=0.08))
+    one.decide(seen(0.5, response_ms=200, backlog_s=0.04))
     assert (one.headroom, one.drop) == (0.6, 0.0)
 
 
@@ -94,7 +110,7 @@ def test_shedding_with_a_good_response_makes_headroom_rise_until_the_backlog_gro
     assert one.headroom == pytest.approx(raised(0.6, 0.8))
     assert one.drop == pytest.approx(1.0 - one.headroom / 0.8)
     held = one.headroom
-    one.decide(seen(0.8, response_ms=90, backlog_s=0.08))
+    one.decide(seen(0.8, response_ms=90, backlog_s=0.06))
     assert one.headroom == held
 
 

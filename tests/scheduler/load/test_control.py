@@ -80,7 +80,8 @@ def test_only_the_class_in_overload_sheds_and_it_is_near_its_target(load: str) -
     loss = two.measures.report(1).loss_share
     assert loss[ClassId(1)] == 0.0
     assert loss[ClassId(2)] == pytest.approx(0.25, abs=0.06)  # 0.2 s of work a second too much, of 0.8
-    assert seen[2].response_ns == pytest.approx(300 * MS, rel=0.4)
+    assert seen[2].response_ns is not None
+    assert 50 * MS < seen[2].response_ns <= 300 * MS
     assert seen[1].response_ns == pytest.approx(8 * MS, abs=8 * MS)
 
 
@@ -109,8 +110,8 @@ def test_what_fits_is_given_back_within_two_seconds_of_the_end_of_overload() -> 
 
 
 def test_dilos_moves_shares_to_the_class_that_lacks_and_tells_both() -> None:
-    two = Two("dilos")
-    seen = two.at(3_000)
+    two = Two("dilos", seconds=12)
+    seen = two.at(11_900)
     assert seen[1].share == pytest.approx(0.4 + 0.05 * 0.75, abs=0.01)
     assert seen[1].share + seen[2].share == pytest.approx(1.0)
     assert two.world.core.story is not None

@@ -21,7 +21,7 @@ def test_headrooms_begin_at_the_shares_of_the_priorities() -> None:
 
 
 def test_only_the_late_class_sheds_what_exceeds_its_own_headroom() -> None:
-    said = shedders().decide([ClassCycle(ONE, 0.5, 0.0, 3e6, 300e6), ClassCycle(THREE, 0.16, 0.05, 510e6, 500e6)])
+    said = shedders().decide([ClassCycle(ONE, 0.5, 0.0, 3e6, 300e6), ClassCycle(THREE, 0.16, 0.017, 510e6, 500e6)])
     assert said.drop == pytest.approx({ONE: 0.0, THREE: (0.16 - 0.1) / 0.16})
 
 
