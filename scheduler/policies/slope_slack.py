@@ -70,19 +70,24 @@ class SlopeSlack(RankingBase):
         known = view.shared.get("lists for one")
         if not isinstance(known, tuple):
             numbers, tables = self.tables(view)
-            known = view.shared["lists for one"] = ([[slot for slot in way if slot >= 0][::-1] for way in ways.tolist()],
-                                                    [tables[number] for number in numbers.tolist()])  # fmt: skip
-        way, table = known[0][unit], known[1][unit]
-        ledger, estimates, total = view.ledger, view.estimates, 0.0
+            from_the_end = [[slot for slot in way if slot >= 0][::-1] for way in ways.tolist()]
+            known = view.shared["lists for one"] = (from_the_end, [tables[number] for number in numbers.tolist()])
+        way: list[int] = known[0][unit]
+        table: GraphTable = known[1][unit]
+        rows_at, cost_ns, outputs, total = view.ledger.rows_at, view.estimates.cost_ns, view.estimates.output_per_tuple, 0.0
+        rows, each = 0, 0.0
         for slot in way:
-            total = max(ledger.rows_at[slot], 0) * estimates.cost_ns.item(slot) / estimates.output_per_tuple.item(slot) + total
+            rows, each = max(rows_at[slot], 0), cost_ns.item(slot) / outputs.item(slot)
+            total = rows * each + total
+        taken = self.train.taken_of_one(rows)
+        total = total - (rows - taken) * each
         head = view.units.head_at[unit]
         if head == NEVER_NS:
-            return table.urgency_at(total)  # type: ignore[no-any-return]
+            return table.urgency_at(total)
         middle = float(head)
-        if view.units.rows_at[unit] > 1:
-            middle = head / 2.0 + max(ledger.newest_ns.item(way[-1]), 0) / 2.0
-        return table.urgency_at(now_ns - middle + total)  # type: ignore[no-any-return]
+        if rows > 1:
+            middle = head + (max(view.ledger.newest_ns.item(way[-1]), head) - head) * ((taken - 1) / (rows - 1)) / 2.0
+        return table.urgency_at(now_ns - middle + total)
 
     def tables(self, view: View) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[GraphTable]]:
         """Return the number of each unit's graph, and the graphs."""
