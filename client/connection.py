@@ -270,9 +270,10 @@ class AsyncClient:
         task = self._publishers.get(stream)
         if task is None:
             task = self._publishers[stream] = asyncio.create_task(self.publisher(stream))
+            task.add_done_callback(_retrieved)  # whoever waits for it may give up before it fails
         try:
             return await asyncio.shield(task)
-        except BaseException:
+        except Exception:
             self._publishers.pop(stream, None)
             raise
 
@@ -305,6 +306,12 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _retrieved(task: asyncio.Task[Publisher]) -> None:
+    """Let nobody be told of an error that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Connecting:

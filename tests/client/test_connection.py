@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import gc
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -319,6 +320,37 @@ async def test_columns_are_brought_into_the_streams_types_where_no_value_changes
     assert [r.index for r in ack.rejected] == [1]
     trains = [event for event in server.heard if isinstance(event, m.Train)]
     assert trains[-1].rows == 2, "a value too large for the column goes over as it is, for the server to refuse"
+
+
+async def test_a_publish_that_is_given_up_while_its_channel_opens_leaves_the_channel_to_the_next(
+    server: FakeServer, ms: AsyncClient
+) -> None:
+    given_up = asyncio.create_task(ms.publish("s", table(1)))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    opening = ms._publishers["s"]
+    assert (await ms.publish("s", table(2))).accepted == 2
+    assert ms._publishers["s"] is opening
+
+
+async def test_a_channel_that_fails_to_open_when_nobody_waits_any_more_is_no_error(server: FakeServer) -> None:
+    client = await connect_async(server.address)
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    given_up = asyncio.create_task(client.publish("s", table(1)))
+    await asyncio.sleep(0)
+    opening = client._publishers["s"]
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    await client.abandon()
+    await asyncio.wait([opening])
+    client._publishers.clear()
+    del given_up, opening
+    gc.collect()
+    await asyncio.sleep(0)
+    assert told == []
 
 
 async def test_a_select_that_runs_on_says_where_its_results_are() -> None:

@@ -36,7 +36,7 @@ class Stored:
 
 
 def stored(world: World) -> Stored:
-    """Read the data directory of a server that has stopped. To be called in a strand."""
+    """Read the data directory of a server that has stopped, and what it let go of before. To be called in a strand."""
     from millstream.server.journal.store import Store
 
     process = world.hub.current.process  # type: ignore[union-attr]
@@ -48,13 +48,9 @@ def stored(world: World) -> Stored:
     finally:
         store.close()
     records: list[Record] = []
-    names = sorted(
-        name for name in world.platter.names if Path(name).parent == Path(DIRECTORY, "journal") and base_of(Path(name).name) is not None
-    )
-    for name in names:
-        inode = world.platter.names[name]
-        assert inode is not None
-        content = bytes(inode.content)
+    here = {name: bytes(inode.content) for name, inode in world.platter.names.items() if inode is not None}
+    segments = {name: content for name, content in {**world.platter.gone, **here}.items() if base_of(Path(name).name) is not None}
+    for _, content in sorted(segments.items()):
         records += records_of(content, seed_of(read_header(content).identity))
     return Stored(numbers, runs, queries, records)
 
@@ -109,10 +105,10 @@ class Oracle:
         return rows
 
 
-def check(world: World, load: Load, found: Stored | None) -> list[str]:
+def check(world: World, load: Load, found: Stored) -> list[str]:
     """Return what is wrong."""
     problems = [*load.problems, *world.hub.faults]
-    if found is None or world.platter.lost_by_lie:  # what a disk lost that said it had it, nobody can give back
+    if world.platter.lost_by_lie:  # what a disk lost that said it had it, nobody can give back
         return problems
     texts = {
         name: TEXTS[text][1] or TEXTS[text][0]

@@ -97,6 +97,8 @@ class Platter:
         self.lost_by_lie = False  # and then the power failed
         self.has_failed = False  # an operation has been refused since the server began to serve
         self.bytes_written = 0
+        self.gone: dict[str, bytes] = {}
+        """What files of the journal held when the server let them go."""
 
     def change_names(self, directory: str, there: dict[str, Inode | None], gone: Sequence[str] = ()) -> None:
         for name in gone:
@@ -309,7 +311,9 @@ class SimDisk:
 
     def unlink(self, path: Path) -> None:
         self.step("unlink", path.name)
-        self._inode(path)
+        inode = self._inode(path)
+        if path.suffix == ".journal":
+            self.platter.gone[str(path)] = bytes(inode.content)
         self.platter.change_names(str(path.parent), {}, [str(path)])
 
     def remove_directory(self, directory: Path) -> None:

@@ -206,7 +206,7 @@ class Load:
 
     async def _send(self, source: str, stream: str, count: int, *, bad: bool = False, far: bool = False) -> Sent:
         draw, hub = self._draw, self.world.hub
-        client = await self._client(f"{source} {stream}")
+        client = await self._client(source)
         rows: list[dict[str, Any]] = []
         numbers = []
         for _ in range(count):

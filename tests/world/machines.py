@@ -45,6 +45,7 @@ class World:
     """A hub, a network, a disk, the present server and the machine with the clients."""
 
     def __init__(self, seed: int, **settings: Any) -> None:
+        self.seed = seed
         self.hub = Hub(seed)
         self.network = Network(self.hub)
         self.platter = Platter(self.hub)

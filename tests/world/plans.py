@@ -88,7 +88,7 @@ class Step:
 
 
 USERS = {"publish": 40, "create": 6, "subscribe": 5, "temporary": 4, "show": 2, "fetch": 2, "wrong": 2, "policy": 1}
-USERS |= {"drop": 1, "pause": 1, "resume": 1, "restart_query": 1, "checkpoint": 1}
+USERS |= {"drop": 1, "pause": 1, "resume": 1, "restart_query": 1, "checkpoint": 2}
 FAULTS = {"kill": 2, "power": 2, "crash_at": 2, "stop": 1, "reset": 2, "stall": 1, "lose": 1, "disk": 3, "clock": 1}
 DELAYS_MS = (0, 0, 5, 300)  # what a reader takes over a batch
 

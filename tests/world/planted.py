@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 from unittest import mock
 
@@ -40,8 +40,14 @@ def _failed_fsync_ignored() -> AbstractContextManager[Any]:
 
 
 def _token_off_by_one() -> AbstractContextManager[Any]:
-    real = Feed.rows_to_skip
-    return mock.patch.object(Feed, "rows_to_skip", lambda self, token, cursor: max(0, real(self, token, cursor) - 1))
+    """A token is taken to name the first result that its owner has not had, instead of the last that he has."""
+    real = Feed.start_of
+
+    def start_of(self: Feed, *, from_start: bool, token: str | None, reader: object = None) -> tuple[int, int]:
+        cursor, lost = real(self, from_start=from_start, token=token, reader=reader)
+        return (min(cursor + 1, self.log.next_number) if token is not None else cursor), lost
+
+    return mock.patch.object(Feed, "start_of", start_of)
 
 
 def _skipped_record() -> AbstractContextManager[Any]:
@@ -114,13 +120,6 @@ def _fed_twice() -> AbstractContextManager[Any]:
 def _rows_counted_wrong_after_restart() -> AbstractContextManager[Any]:
     real = ResultLog.number_at
     return mock.patch.object(ResultLog, "number_at", lambda self, rows: real(self, rows + 1))
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Plant a fault."""
-    with PLANTS[name]():
-        yield
 
 
 PLANTS: dict[str, Plant] = {

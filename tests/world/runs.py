@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.world.checker import Stored, check, stored
-from tests.world.hub import NS_PER_S, Stuck
+from tests.world.hub import NS_PER_S, Process, Stuck
 from tests.world.load import Load
-from tests.world.machines import clear_away, world
+from tests.world.machines import World, clear_away, world
 from tests.world.plans import Step, plan
+from tests.world.planted import PLANTS
 
-SETTINGS: dict[str, Any] = {"drain_s": 5.0, "ping_s": 5.0, "journal_kept_s": 1e8}
+WORLD_S_MAX = 5 * 3600.0  # simulated; a plan has an hour at most
+
+JOURNAL_BYTES_MAX = 8 * 1024  # far less than a user may say, so that segments go and checkpoints count
+SETTINGS: dict[str, Any] = {"drain_s": 5.0, "ping_s": 5.0, "journal_kept_s": 1e8, "journal_bytes_max": JOURNAL_BYTES_MAX}
 
 
 @dataclass
@@ -33,52 +38,53 @@ class Verdict:
         return not self.problems
 
 
-def run(seed: int, steps: list[Step] | None = None, **how: Any) -> Verdict:
-    """Run the world of a seed, with the plan of that seed or a part of it."""
-    verdict = _run(seed, plan(seed, **how) if steps is None else steps)
+def run(seed: int, steps: list[Step] | None = None, *, fault: str | None = None, **how: Any) -> Verdict:
+    """Run the world of a seed, with the plan of that seed or a part of it. `fault` is one of `planted.PLANTS`."""
+    verdict = _run(seed, plan(seed, **how) if steps is None else steps, nullcontext() if fault is None else PLANTS[fault]())
     clear_away()
     return verdict
 
 
-def _run(seed: int, steps: list[Step]) -> Verdict:
+def _run(seed: int, steps: list[Step], fault: AbstractContextManager[Any]) -> Verdict:
     with world(seed, **SETTINGS) as made:
         load = Load(made, steps)
-        problems: list[str] = []
+        with fault:
+            problems = _played(made, load)
+        if made.is_given_up or problems:
+            return _verdict(made, load, [*problems, *made.hub.faults])
         found: list[Stored] = []
+        reader = Process(made.hub, "reader").spawn(lambda: found.append(stored(made)))
+        made.hub.run(lambda: reader.done, 60 * NS_PER_S)
+        if not found:
+            return _verdict(made, load, [*made.hub.faults, "the data directory cannot be read at the end"])
+        return _verdict(made, load, check(made, load, found[0]))
 
-        async def main() -> None:
-            try:
-                await load.run()
-            finally:
-                await load.close()
 
+def _played(made: World, load: Load) -> list[str]:
+    """Carry the plan out and stop the server; returns what kept that from an end."""
+
+    async def main() -> None:
         try:
-            made.run_clients(main, 3600.0 * 5)
-        except (AssertionError, Stuck) as error:
-            problems.append(f"{type(error).__name__}: {error}")
-        else:
-            process = made.process
-            made.stop()
-            assert process is not None
-            if not made.hub.run(lambda: not process.alive, 60 * NS_PER_S):
-                problems.append("the server did not stop within 60 s")
-            else:
-                reader = _in_strand(made, lambda: found.append(stored(made)))
-                made.hub.run(lambda: reader.done, 60 * NS_PER_S)
-        if not problems:
-            problems = check(made, load, found[0] if found else None)
-            if not found:
-                problems.append("the data directory cannot be read at the end")
-        else:
-            problems += made.hub.faults
-        hub = made.hub
-        return Verdict(seed, list(dict.fromkeys(problems)), hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, steps, made.lives)
+            await load.run()
+        finally:
+            await load.close()
+
+    try:
+        made.run_clients(main, WORLD_S_MAX)
+    except (AssertionError, Stuck) as error:
+        return [f"{type(error).__name__}: {error}"]
+    made.stop()
+    process = made.process
+    assert process is not None
+    if not made.is_given_up and not made.hub.run(lambda: not process.alive, 60 * NS_PER_S):
+        return ["the server did not stop within 60 s"]
+    return []
 
 
-def _in_strand(made: Any, call: Callable[[], Any]) -> Any:
-    from tests.world.hub import Process
-
-    return Process(made.hub, "reader").spawn(call)
+def _verdict(made: World, load: Load, problems: list[str]) -> Verdict:
+    hub = made.hub
+    different = list(dict.fromkeys(problems))
+    return Verdict(made.seed, different, hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, load.steps, made.lives)
 
 
 def shrink(seed: int, steps: list[Step], fails: Callable[[Verdict], bool] = lambda verdict: not verdict.ok, tries: int = 200) -> Verdict:
