@@ -14,7 +14,15 @@ from millstream.client.render import aligned
 Row = Mapping[str, Any]
 STATEMENTS = ("QUERIES", "STREAMS", "CLASSES", "POLICIES", "SCHEDULER", "WATERMARKS")
 LONG_COLUMNS = ("failure", "columns", "definition", "text")
-OPERATOR_COLUMNS = ("operator", "kind", "rows_in", "rows_out", "selectivity", "cost_us_per_row", "waiting", "state_bytes")
+OPERATOR_COLUMNS = {  # of EXPLAIN ANALYZE, with short titles: the table fits the box of 80 columns
+    "kind": "operator",
+    "rows_in": "in",
+    "rows_out": "out",
+    "selectivity": "share",
+    "cost_us_per_row": "µs a row",
+    "waiting": "waits",
+    "state_bytes": "state",
+}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 HIDDEN_CODES = ("forbidden", "unsupported")  # a role need not see everything
 
@@ -287,7 +295,7 @@ def operators(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     named = [name for name in OPERATOR_COLUMNS if name in rows[0]]
-    heads = [(name, name != "kind") for name in named]
+    heads = [(OPERATOR_COLUMNS[name], name != "kind") for name in named]
     return "\n".join(aligned(heads, [["" if row[name] is None else _shown(name, row[name]) for name in named] for row in rows]))
 
 

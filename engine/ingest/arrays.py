@@ -22,7 +22,7 @@ from millstream.engine.expressions.casts import to_floats
 from millstream.engine.expressions.decimals import as_objects
 from millstream.engine.expressions.text_columns import parse_column
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, format_decimal, is_number, parse_value
-from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, failed_at, instants_from_units, unit_needed
+from millstream.engine.ingest.checks import NESTED_HINT, OUT_OF_RANGE, Converted, Failed, failed_at, instants_from_units, unit_needed
 from millstream.protocol.values import arrow_functions as pc
 
 FLOAT_EXACT_MAX = 2**53  # beyond it a float no longer tells which integer was meant
@@ -112,7 +112,8 @@ def unfit(value: object, type_: DataType) -> str:
 def _all_unfit(array: Any, type_: DataType) -> Converted:
     valid = validity_of(array)
     bad = np.ones(len(array), dtype=np.bool_) if valid is None else valid
-    return null_column(type_, len(array)), failed_at(bad, f"{array.type} is not {type_}")
+    hint = f" ({NESTED_HINT})" if pa.types.is_nested(array.type) else ""
+    return null_column(type_, len(array)), failed_at(bad, f"{array.type} is not {type_}{hint}")
 
 
 def _from_text(array: Any, type_: DataType, rules: Rules) -> Converted:

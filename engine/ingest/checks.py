@@ -139,6 +139,7 @@ def unit_warning(values: npt.NDArray[np.int64], name: str, unit: str) -> str | N
     return None
 
 
+NESTED_HINT = "give its parts columns of their own, or send the whole as one text"
 DIGITS_MAX = 20  # of a number that might be a time; an exponent may name any number of digits
 
 

@@ -15,7 +15,7 @@ from millstream.engine.data.column import Column, null_column, numpy_dtype
 from millstream.engine.data.types import BIGINT, INT, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, is_number, parse_value
 from millstream.engine.ingest.arrays import Rules, convert_array, unfit
-from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, instants_from_units, unit_needed
+from millstream.engine.ingest.checks import NESTED_HINT, OUT_OF_RANGE, Converted, Failed, instants_from_units, unit_needed
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
@@ -123,7 +123,7 @@ def convert_value(value: Any, type_: DataType, rules: Rules) -> Any:
 def _misfit(value: Any, type_: DataType | str) -> ValueError:
     if isinstance(value, dict | list | tuple):
         what = "an object" if isinstance(value, dict) else "a list"
-        return ValueError(f"{what} is not {type_} (give its parts columns of their own, or send the whole as one text)")
+        return ValueError(f"{what} is not {type_} ({NESTED_HINT})")
     shown = f"text {value!r}" if isinstance(value, str) and not isinstance(value, Number) else str(value)
     return ValueError(f"{shown if len(shown) <= 50 else shown[:47] + '...'} is not {type_}")
 

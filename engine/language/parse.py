@@ -263,7 +263,8 @@ def _parser(chunk: list[Token], text: str) -> StatementParser:
 def _parse(chunk: list[Token], text: str) -> statements.Statement:
     check_tokens(chunk)
     try:
-        return _guarded(lambda: _parser(chunk, text).statement())
+        parser = _parser(chunk, text)
+        return _guarded(parser, parser.statement)
     except (SyntaxProblem, Unsupported, InvalidDefinition) as problem:
         from millstream.engine.language.refusals import explained  # only what is refused needs it
 
@@ -278,17 +279,18 @@ def _whole(text: str, read: Callable[[StatementParser], Result]) -> Result:
     spend(TOKEN_STEPS * len(tokens))
     check_tokens(tokens)
 
+    parser = _parser(tokens, text)
+
     def run() -> Result:
-        parser = _parser(tokens, text)
         result = read(parser)
         if not parser.at_end():
             parser.unexpected([])
         return result
 
-    return _guarded(run)
+    return _guarded(parser, run)
 
 
-def _guarded(run: Callable[[], Result]) -> Result:
+def _guarded(parser: StatementParser, run: Callable[[], Result]) -> Result:
     """Turn sqlglot's own complaints into ours."""
     try:
         return run()
@@ -296,7 +298,8 @@ def _guarded(run: Callable[[], Result]) -> Result:
         first = problem.errors[0] if problem.errors else {}
         message = str(first.get("description") or problem).rstrip(".")
         token = first.get("highlight") or None
-        message = f"an expression is missing after '{token}'" if "<class" in message else message[:1].lower() + message[1:]
+        side = "after" if parser.at_end() else "before"
+        message = f"an expression is missing {side} '{token}'" if "<class" in message else message[:1].lower() + message[1:]
         raise SyntaxProblem(message, line=first.get("line"), column=first.get("col"), token=token) from None
     except RecursionError:
         raise SyntaxProblem("the statement is nested too deeply", hint="split it with derived streams") from None  # NESTING_MAX comes first

@@ -1,8 +1,8 @@
 """Whether one more query can be let in: what it would do to the latency and the utility of every class.
 
-With a share ρ of the machine in use a tuple that needs T waits about T / (1 - ρ) in all (a queue with one server), so that latencies
-grow by (1 - ρ) / (1 - ρ') when the load rises from ρ to ρ', and without bound from ρ' = 1 on. Where load managers protect classes from
-those below them, a class feels the load of its own priority and above only.
+What the query itself can expect is a mean and an interval (`prediction.Work`): rows wait behind their batch in other queries and behind
+what is found. Latencies of those that run grow by (1 - ρ) / (1 - ρ') when the load rises from ρ to ρ', and without bound from ρ' = 1 on.
+Where load managers protect classes from those below them, a class feels the load of its own priority and above only.
 
 A query is refused when a class with a target would miss it (or miss it by more than now), or when it would miss its own.
 A class without queries misses nothing.
@@ -17,7 +17,7 @@ from typing import Final
 
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.optimiser.prediction import AddedLoad
+from millstream.scheduler.optimiser.prediction import AddedLoad, Work
 from millstream.scheduler.qos import Graph, utility
 
 WORSE_MIN: Final = 1.001
@@ -60,6 +60,7 @@ class Candidate:
     added: AddedLoad
     qos: Graph
     target_ns: int | None = None
+    work: Work | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,16 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The answer with its numbers. `latency_ns` and `utility` are what the query itself can expect; `reasons` name what would be missed."""
+    """The answer with its numbers. `latency_ns` and `utility` are what the query itself can expect on average, `between_ns` says from where
+    to where most of its results lie; `reasons` name what would be missed.
+    """
 
     answer: AdmissionAnswer
     added: AddedLoad
     load_before: float
     capacity: float
     latency_ns: float
+    between_ns: tuple[float, float]
     utility: float
     outlooks: tuple[Outlook, ...]
     reasons: tuple[str, ...]
@@ -108,7 +112,7 @@ def admit(
     outlooks = tuple(_outlook(one, capacity, classes, queries, candidate, protected) for one in classes)
     own = next(one for one in classes if one.id == candidate.class_id)
     before, after = _felt(own, classes, candidate, protected)
-    latency_ns = _waited(candidate.added.ideal_ns, after / capacity)
+    latency_ns, *between = expected_ns(candidate.added.ideal_ns, candidate.work, after / capacity)
     reasons = [_class_reason(one) for one in outlooks if one.misses]
     if candidate.target_ns is not None and latency_ns > candidate.target_ns:
         reasons.append(f"the query itself would need {spelled_ms(latency_ns)} and its target is {spelled_ms(candidate.target_ns)}")
@@ -116,7 +120,7 @@ def admit(
     answer = (
         AdmissionAnswer.REFUSED if reasons else AdmissionAnswer.ACCEPTED if expected >= candidate.qos[0][1] else AdmissionAnswer.REDUCED
     )
-    return Admission(answer, candidate.added, before, capacity, latency_ns, expected, outlooks, tuple(reasons))
+    return Admission(answer, candidate.added, before, capacity, latency_ns, (between[0], between[1]), expected, outlooks, tuple(reasons))
 
 
 def _felt(one: ClassFacts, classes: Sequence[ClassFacts], candidate: Candidate, protected: bool) -> tuple[float, float]:
@@ -154,8 +158,12 @@ def _grown(latency_ns: float, before: float, after: float) -> float:
     return math.inf if after >= 1.0 else latency_ns * (1.0 - before) / (1.0 - after)
 
 
-def _waited(ideal_ns: float, share: float) -> float:
-    return math.inf if share >= 1.0 else ideal_ns / (1.0 - share)
+def expected_ns(ideal_ns: float, work: Work | None, share: float) -> tuple[float, float, float]:
+    """Return the mean latency of a query, and from where to where it lies. Where nobody knows how rows come, each comes alone."""
+    if work is not None and work.own_ns:
+        return work.latency_ns(share)
+    waited = math.inf if share >= 1.0 else ideal_ns / (1.0 - share)
+    return waited, ideal_ns, 2.0 * waited - ideal_ns
 
 
 def _utility(graph: Graph, latency_ns: float) -> float:
@@ -174,6 +182,13 @@ def _class_reason(one: Outlook) -> str:
         f"class {one.name} would go from load {one.load_before:.2f} to {one.load_after:.2f} and miss its target of "
         f"{spelled_ms(one.target_ns)}: {spelled_ms(one.latency_after_ns)} expected{now}"
     )
+
+
+def spelled_interval(mean_ns: float, between_ns: tuple[float, float]) -> str:
+    """Return a mean with the interval around it for people."""
+    if math.isinf(mean_ns):
+        return spelled_ms(mean_ns)
+    return f"{spelled_ms(mean_ns)} on average ({between_ns[0] / 1e6:.3g} to {between_ns[1] / 1e6:.3g} ms)"
 
 
 def spelled_ms(latency_ns: float) -> str:

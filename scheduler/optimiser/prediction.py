@@ -6,14 +6,24 @@ For what runs, Cbar is the measured cost of a tuple along all it meets. For a ne
 and its declared or prior cost a / E[n] + b; E[n] is what comes within `TRAIN_NS`, since a live server takes what has come meanwhile. So
 do operators that run and have taken no tuple yet: the same query must not weigh a hundred times more once it is in force. A join that
 declares nothing is taken to put out one row a row. Operators that run already and are shared cost nothing more.
+
+Latency. Rows come in batches, and the batch of a source is work V for all that reads it, one query after the other; a row leaves when its
+batch has gone through its query (own work U). With batches of source s at the rate λ_s, ρ the share of the machine in use:
+
+    mean  U + (V - U) / 2 + Σ λ_s V_s² / 2 / (1 - ρ)        its query is somewhere among the others; and the work found on arrival
+    from  U                                                  first, and nothing was found
+    to    V + Σ λ_s V_s² / (1 - ρ)                           last, and twice as much was found
+
+(Pollaczek and Khinchine's mean for M/G/1, batches being the customers.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from millstream.engine.data.graph import ClassId, Edge, GraphDelta, OperatorId, OperatorNode
+from millstream.engine.data.graph import ClassId, Edge, GraphDelta, OperatorId, OperatorNode, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.limits import COST_NS_MIN
@@ -24,6 +34,9 @@ TRAIN_NS: Final = 1_000_000.0
 
 Rates = Mapping[OperatorId, float]
 """Tuples per ns that enter each source."""
+
+Batches = Mapping[OperatorId, float]
+"""Rows that come at a time to each source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,58 @@ class AddedLoad:
     load: float
     ideal_ns: float
     rate_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a row waits for, in ns of work: `own_ns` is U, `batch_ns` V, `found_ns` Σ λ V² / 2."""
+
+    own_ns: float
+    batch_ns: float
+    found_ns: float
+
+    def latency_ns(self, share: float) -> tuple[float, float, float]:
+        """Return the mean, and from where to where; infinite where the machine has no time left. `share` is ρ."""
+        if share >= 1.0:
+            return math.inf, self.own_ns, math.inf
+        found = self.found_ns / (1.0 - share)
+        return self.own_ns + (self.batch_ns - self.own_ns) / 2.0 + found, self.own_ns, self.batch_ns + 2.0 * found
+
+
+def work_of(
+    network: NetworkModel,
+    estimates: Estimates,
+    rates: Rates,
+    batches: Batches,
+    sources: Sequence[OperatorId],
+    own_load: float,
+    added: float,
+) -> Work:
+    """Return what a row of a query over these sources waits for. `own_load` is the query's, `added` what of it does not run yet."""
+    batch_ns: dict[OperatorId, float] = {}
+    for slot in network.topology.order:
+        for edge in network.inputs[slot]:
+            producer = network.edge_producer[edge]
+            if network.is_source(producer):
+                source = network.operators.identity(producer)
+                batch_ns[source] = batch_ns.get(source, 0.0) + batches.get(source, 1.0) * _cost_through(estimates, slot, edge)
+    per_ns = {source: rate / batches.get(source, 1.0) for source, rate in rates.items() if rate > 0.0}
+    comes = sum(per_ns.get(source, 0.0) for source in sources)
+    if not comes:
+        return Work(0.0, 0.0, 0.0)
+    for source in sources:
+        batch_ns[source] = batch_ns.get(source, 0.0) + added / comes
+    mean_ns = sum(per_ns.get(source, 0.0) * batch_ns[source] for source in sources) / comes
+    found_ns = sum(each * batch_ns.get(source, 0.0) ** 2 / 2.0 for source, each in per_ns.items())
+    own_ns = own_load / comes
+    return Work(own_ns, max(mean_ns, own_ns), found_ns)
+
+
+def running_load(network: NetworkModel, estimates: Estimates, rates: Rates, query: QueryId) -> float:
+    """Return the load of a query that runs, in seconds of work per second; what it shares counts whole."""
+    flow = Flow(network, estimates, rates)
+    slots = network.topology.query_slots[query]
+    return sum(flow.into(slot) * estimates.cost_ns.item(slot) for slot in slots if not network.is_source(slot))
 
 
 class Flow:
@@ -97,8 +162,9 @@ def _cost_through(estimates: Estimates, slot: int, edge: int) -> float:
     return own + (estimates.cost_to_end_ns.item(slot) - own) * factor
 
 
-def added_load(network: NetworkModel, estimates: Estimates, rates: Rates, delta: GraphDelta) -> AddedLoad:
-    """Return what the operators of a delta would add to what runs."""
+def added_load(network: NetworkModel, estimates: Estimates, rates: Rates, delta: GraphDelta, batches: Batches | None = None) -> AddedLoad:
+    """Return what the operators of a delta would add to what runs. A call takes a batch at least, where these are known."""
+    together = max((batches or {}).values(), default=1.0)
     flow = Flow(network, estimates, rates)
     brought = {node.id: node for node in delta.operators}
     reads: dict[OperatorId, list[Edge]] = {}
@@ -116,15 +182,15 @@ def added_load(network: NetworkModel, estimates: Estimates, rates: Rates, delta:
         taken = sum(flows)
         rate_in += sum(f for f, e in zip(flows, edges, strict=True) if e.producer not in through)
         through[operator] = taken * node.selectivity
-        cost_ns = per_tuple_ns(node, taken)
+        cost_ns = per_tuple_ns(node, taken, together * taken / max(rate_in, taken, 1e-300))
         load += taken * cost_ns
         ideal_ns += node.cost_ns + node.call_ns
     return AddedLoad(load, ideal_ns, rate_in * 1e9)
 
 
-def per_tuple_ns(node: OperatorNode, rate_per_ns: float) -> float:
-    """Return c = a / E[n] + b at this rate."""
-    return max(COST_NS_MIN, node.call_ns / max(1.0, rate_per_ns * TRAIN_NS) + node.cost_ns)
+def per_tuple_ns(node: OperatorNode, rate_per_ns: float, together: float = 1.0) -> float:
+    """Return c = a / E[n] + b at this rate, if at least so many tuples come together."""
+    return max(COST_NS_MIN, node.call_ns / max(1.0, rate_per_ns * TRAIN_NS, together) + node.cost_ns)
 
 
 def _running_cost(network: NetworkModel, estimates: Estimates, operator: OperatorId) -> float:

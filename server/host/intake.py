@@ -115,19 +115,26 @@ class StreamIntake:
         self.is_gone = False  # it was dropped
         self.is_ending = False  # its end was asked for; set under the ingress lock
         self._places = RowPlaces() if definition.errors_into is not None else None
-        self._totals: deque[tuple[int, int]] = deque(maxlen=RATE_NOTES_MAX)  # (time, rows accepted) at the last moments that were noted
+        self._batches = 0  # times that rows came in
+        self._totals: deque[tuple[int, int, int]] = deque(maxlen=RATE_NOTES_MAX)  # (time, rows accepted, batches) at the last moments noted
 
     def note_rate(self, now_ns: int) -> None:
         """Note how many rows have come up to a moment later than the last noted."""
-        self._totals.append((now_ns, self.accepted_total))
+        self._totals.append((now_ns, self.accepted_total, self._batches))
 
     def rate_per_s(self) -> float | None:
         """Return the rows a second lately; None before two moments were noted. From any thread."""
         noted = tuple(self._totals)
         if len(noted) < 2:
             return None
-        (first_ns, before), (last_ns, after) = noted[0], noted[-1]
+        (first_ns, before, _), (last_ns, after, _) = noted[0], noted[-1]
         return max(0.0, (after - before) * NS_PER_S / max(1, last_ns - first_ns))
+
+    def rows_a_batch(self) -> float:
+        """Return how many rows came in at a time lately, 1 where nothing was noted. From any thread."""
+        noted = tuple(self._totals)
+        rows, batches = (noted[-1][1] - noted[0][1], noted[-1][2] - noted[0][2]) if noted else (0, 0)
+        return max(1.0, rows / batches) if batches else 1.0
 
     @property
     def durability(self) -> str:
@@ -200,6 +207,7 @@ class StreamIntake:
             ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
             if self._places is None:
                 self.accepted_total += ingested.hi - ingested.lo
+                self._batches += 1
             else:
                 self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
@@ -241,6 +249,7 @@ class StreamIntake:
             offered = self.accepted_total + self.refused_total
             self._places.note(seqs, places if places is not None else np.arange(offered + 1, offered + 1 + len(seqs), dtype=np.int64))
         self.accepted_total += len(seqs)
+        self._batches += 1
 
     def places_of(self, seqs: Int64Array) -> list[int | None]:
         """Return the numbers of rows, by arrival number, among all rows offered to the stream."""

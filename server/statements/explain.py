@@ -183,6 +183,9 @@ def promises(host: EngineHost, planned: PlannedQuery, query: Query | None) -> Ou
     if query is None:
         expected = admission.asked(host, planned)
         rows += [] if expected is None else admission.lines(expected)
+    else:
+        now = admission.expected(host, query)
+        rows += [] if now is None else [("expected latency", now)]
     found = {} if query is None else _measured(host, query)
     return table([("promise", "TEXT"), ("value", "TEXT"), ("measured", "TEXT")], [(name, value, found.get(name)) for name, value in rows])
 
@@ -221,6 +224,7 @@ def _outputs(report: OutputReport, *, in_windows: bool) -> dict[str, str]:
     late = f"{report.tardiness_ms_mean:.3g} ms past the end of its SLIDE on average, at most {report.tardiness_ms_max:.3g} ms"
     return {
         "latency target": f"{report.response_ms_mean:.3g} ms on average",
+        "expected latency": f"{report.response_ms_mean:.3g} ms on average since it runs",
         "delay target": f"{report.response_ms_mean:.3g} ms on average, p99 {report.response_ms_p99:.3g} ms, at most "
         f"{report.response_ms_max:.3g} ms, of {report.outputs} results",
         "latency utility": f"{report.utility:.3g} on average, {report.missed_deadlines} results later than where it begins to fall",

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.graph import ClassNode, GraphDelta, OperatorId
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import SumsWanted
-from millstream.scheduler.optimiser.admission import Admission, AdmissionAnswer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
-from millstream.scheduler.optimiser.prediction import AddedLoad, added_load, class_loads
+from millstream.scheduler.optimiser.admission import (
+    Admission,
+    AdmissionAnswer,
+    Candidate,
+    ClassFacts,
+    QueryFacts,
+    admit,
+    spelled_interval,
+    spelled_ms,
+)
+from millstream.scheduler.optimiser.prediction import AddedLoad, Work, added_load, class_loads, running_load, work_of
 from millstream.server.errors import Refused
 from millstream.server.host.queries import Query
 
@@ -68,14 +77,19 @@ def _answer(host: EngineHost, scheduler: LiveScheduler, planned: PlannedQuery, d
     rates = source_rates(host)
     node = host.class_node(options)
 
-    def look(core: SchedulerCore) -> tuple[AddedLoad, dict[int, float]]:
+    batches = source_batches(host)
+    sources = [operator for operator in delta.query.operators if operator in rates]
+
+    def look(core: SchedulerCore) -> tuple[AddedLoad, Work, dict[int, float]]:
         loads = class_loads(core.network, core.estimates, rates)
-        return added_load(core.network, core.estimates, rates, delta), {int(one): load for one, load in loads.items()}
+        added = added_load(core.network, core.estimates, rates, delta, batches)
+        work = work_of(core.network, core.estimates, rates, batches, sources, added.load, added.load)
+        return added, work, {int(one): load for one, load in loads.items()}
 
     scheduler.post(SumsWanted())
-    added, loads = scheduler.ask(look)
+    added, work, loads = scheduler.ask(look)
     classes = [ClassFacts(c.id, c.name, c.priority, c.target_ns, loads.get(int(c.id), 0.0)) for c in host.class_nodes.values()]
-    candidate = Candidate(node.id, added, options.qos, _target_ns(options.latency_target_ns, node))
+    candidate = Candidate(node.id, added, options.qos, _target_ns(options.latency_target_ns, node), work)
     protected = scheduler.settings.load in PROTECTING
     return admit(float(scheduler.workers), classes, _running(host), candidate, protected=protected)
 
@@ -109,6 +123,35 @@ def source_rates(host: EngineHost) -> dict[OperatorId, float]:
     return found
 
 
+def source_batches(host: EngineHost) -> dict[OperatorId, float]:
+    """Return how many rows come at a time to each source lately; 1 where nobody knows."""
+    found: dict[OperatorId, float] = {}
+    for name, source in list(host.network.sources.items()):
+        intake = host.intakes.get(name)
+        found[source.id] = 1.0 if intake is None else intake.rows_a_batch()
+    return found
+
+
+def expected(host: EngineHost, query: Query) -> str | None:
+    """Return the latency that a running query is expected to have by the load and the costs of now; None where no time passes."""
+    scheduler, identity = host.runtime.scheduler, query.id
+    if scheduler is None or identity is None:
+        return None
+    rates, batches = source_rates(host), source_batches(host)
+
+    def look(core: SchedulerCore) -> tuple[Work, float]:
+        sources = [operator for operator in core.network.queries[identity].operators if operator in rates]
+        own = running_load(core.network, core.estimates, rates, identity)
+        work = work_of(core.network, core.estimates, rates, batches, sources, own, 0.0)
+        return work, sum(class_loads(core.network, core.estimates, rates).values())
+
+    work, load = scheduler.ask(look)
+    if not work.own_ns:
+        return None
+    mean_ns, *between = work.latency_ns(load / scheduler.workers)
+    return spelled_interval(mean_ns, (between[0], between[1]))
+
+
 def lines(found: Admission) -> list[tuple[str, str]]:
     """Return the rows of EXPLAIN QOS on an admission: (promise, value)."""
     added = found.added
@@ -116,7 +159,7 @@ def lines(found: Admission) -> list[tuple[str, str]]:
     rows = [
         ("load added", f"{added.load:.3g} at {added.rate_per_s:.4g} rows/s"),
         ("load", f"{found.load_before:.3g} of {found.capacity:g} becomes {then:.3g}"),
-        ("expected latency", spelled_ms(found.latency_ns)),
+        ("expected latency", spelled_interval(found.latency_ns, found.between_ns)),
         ("expected utility", f"{found.utility:.3g}"),
     ]
     for one in found.outlooks:

@@ -25,7 +25,7 @@ from millstream.feeder.stopping import stop_on_signal
 from millstream.feeder.targets import common_columns, quoted, split_stream_name
 from rich.console import Console
 
-from tests.feeder.fakes import FakeDaemon, arriving, target
+from tests.feeder.fakes import Ack, FakeDaemon, Rejection, arriving, target
 
 PLAN = FeedPlan(("x.csv",), (target("a"),), ArrivalRule("fixed", constant(1_000)))
 
@@ -58,6 +58,15 @@ def test_all_rows_are_fed_the_stream_is_finished_and_the_position_kept(tmp_path:
     assert (result.complete, result.tally.sent, result.refused) == (True, 3, {"column v is not a BIGINT": 2})
     assert load_position(tmp_path / "state", "print", ("a",)).acked() == (3,)
     assert seen[-1] in {0.0, 1_000.0}
+
+
+@pytest.mark.parametrize(("refused", "is_useless"), [(3, True), (2, False)])
+def test_a_feed_of_which_no_row_was_accepted_is_useless(refused: int, is_useless: bool) -> None:
+    daemon = FakeDaemon(on_publish=lambda stream, data: Ack(3 - refused, [Rejection(i, "no") for i in range(refused)]))
+    result = feeding.run(prepared(ReadyJob(arriving([(0, 1, 10), (0, 2, 20), (0, 3, 30)])), 3), daemon)
+    assert (result.complete, result.is_useless) == (True, is_useless)
+    nothing = feeding.run(prepared(ReadyJob(), 0), FakeDaemon())
+    assert nothing.is_useless, "all rows of the files were refused before"
 
 
 def test_a_failure_of_the_daemon_reaches_the_caller_and_the_position_says_what_was_acked(tmp_path: Path) -> None:

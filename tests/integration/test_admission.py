@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -32,9 +33,12 @@ def test_explain_qos_says_what_a_query_would_add_and_leaves_nothing_behind() -> 
         told = {r["promise"]: r["value"] for r in await client.execute("EXPLAIN QOS SELECT v FROM s WHERE v > 1 WITH (class = 'gold')")}
         assert "at 1e+06 rows/s" in told["load added"]
         assert told["admission"] == "accepted"
+        assert re.fullmatch(r"\S+ ms on average \(\S+ to \S+ ms\)", told["expected latency"])
         assert (dict(host.network.queries), dict(host.network.operators)) == before
         query = await client.submit("SELECT v FROM s WHERE v > 1 WITH (class = 'gold')", name="kept")
         assert query.name == "kept"
+        now = {r["promise"]: r["value"] for r in await client.execute("EXPLAIN QOS kept")}
+        assert re.fullmatch(r"\S+ ms on average \(\S+ to \S+ ms\)|latency without bound", now["expected latency"])
 
     run(test)
 

@@ -13,7 +13,7 @@ from millstream.engine.language.recipes import SelectRecipe
 from millstream.server.host.queries import Query
 from millstream.server.watch.watch import QosWatch
 
-from tests.support.live_server import Harness, run, until
+from tests.support.live_server import WAIT_S, Harness, run, until
 
 STREAM = "CREATE STREAM s (ts BIGINT, v BIGINT, a TEXT) TIMESTAMP BY ts UNIT us"
 ROWS = 2_000
@@ -57,7 +57,7 @@ async def decisions(client: Any) -> list[dict[str, Any]]:
 
 async def decided(client: Any, outcome: str) -> dict[str, Any]:
     """Return the first decision on the order of selections that has come out so."""
-    deadline = time.monotonic() + 9.0
+    deadline = time.monotonic() + WAIT_S  # a bound on hanging
     while time.monotonic() < deadline:
         found = [one for one in await decisions(client) if one["outcome"] == outcome and one["action"].startswith("selection order")]
         if found:

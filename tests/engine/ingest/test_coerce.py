@@ -345,6 +345,13 @@ def test_a_bare_number_is_no_instant_and_the_refusal_says_in_which_unit_it_would
         assert unit in stream.rows([[number]]).rejected[0].reason
 
 
+def test_a_nested_column_is_refused_row_by_row_with_what_to_do(one_type: Any) -> None:
+    for values in ([{"a": 1}, None], [[1, 2], None]):
+        taken = one_type(TEXT).arrow(pa.table({"v": pa.array(values)}))
+        assert taken.rows == 1
+        assert "is not TEXT (give its parts columns of their own, or send the whole as one text)" in taken.rejected[0].reason
+
+
 def test_a_column_that_stands_twice_is_refused(coercer: Any) -> None:
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "A"])
     assert coercer(("a", BIGINT)).arrow(twice).ignored == ("A",)

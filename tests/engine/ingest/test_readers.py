@@ -6,7 +6,7 @@ import datetime
 import gzip
 import io
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +15,7 @@ from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem
 from millstream.engine.data.schema import TimeRule
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP
 from millstream.engine.ingest.readers import Reader, file_format
+from millstream.protocol.values.packed import split_name, unpacked
 
 COLUMNS = (("id", BIGINT), ("s", TEXT))
 TABLE = pa.table({"id": pa.array([1, 2, None]), "s": ["a", None, "é"]})
@@ -22,9 +23,8 @@ ROWS = [(1, "a"), (2, None), (None, "é")]
 
 
 def open_reader(path: Path, definition: Any) -> Reader:
-    data = path.read_bytes()
-    unpacked = gzip.GzipFile(fileobj=io.BytesIO(data)) if path.suffix == ".gz" else io.BytesIO(data)
-    return Reader(cast(BinaryIO, unpacked), path.name, str(file_format(path)), definition)
+    file = unpacked(io.BytesIO(path.read_bytes()), split_name(path)[1])
+    return Reader(file, path.name, str(file_format(path)), definition)
 
 
 def write(path: Path) -> None:

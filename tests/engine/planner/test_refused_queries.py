@@ -135,6 +135,8 @@ CASES = [
     ),
     ("SELECT ts AT TIME ZONE 'UTC' FROM s", Unsupported, "AT TIME ZONE", (1, 8)),
     ("SELECT v FROM s WHERE v > 1 AND", SyntaxProblem, "an expression is missing after 'AND'", (1, 29)),
+    ("SELECT v + FROM s", SyntaxProblem, "an expression is missing before 'FROM'", (1, 12)),
+    ("SELECT v FROM s WHERE (v = )", SyntaxProblem, "an expression is missing before '\\)'", (1, 28)),
     ("SELECT k FROM s WHERE v > 1 [RANGE 5 SECONDS]", Unsupported, r"a window .* in an expression.*before WHERE: FROM s \[RANGE", (1, 29)),
     ("SELECT LAG(v) FROM s", UnknownName, r"no function LAG without OVER.*write LAG\(…\) OVER", (1, 8)),
     ("SELECT CONT(*) FROM s", UnknownName, "no function CONT .*did you mean COUNT", (1, 8)),

@@ -24,7 +24,7 @@ from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, decimal, list_of
 from millstream.engine.language.recipes import WindowKind, WindowSpec
 from millstream.engine.state import forms
 from millstream.engine.state.decoding import decode
-from millstream.engine.state.encoding import PREFIX, Tag, encode, encoded_parts
+from millstream.engine.state.encoding import DEPTH_MAX, PREFIX, Tag, encode, encoded_parts
 from millstream.engine.state.forms import Form, StateError, state_record
 
 INTEGERS = st.integers(-(2**70), 2**70)
@@ -203,7 +203,7 @@ def test_what_holds_itself_or_has_no_form_cannot_be_written() -> None:
     loop: list[Any] = []
     loop.append({"again": loop})
     deep: list[Any] = []
-    for _ in range(100):
+    for _ in range(DEPTH_MAX + 1):
         deep = [deep]
     for odd, told in (
         (loop, "holds itself"),
