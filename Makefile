@@ -67,8 +67,10 @@ rooms: $(READY) ## who imports whom inside each folder: files, lines of code, im
 soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
 	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
 
-experiments: $(READY) ## run every experiment at full scale, hours; quicker: ARGS='--scale reduced'
-	@$(BIN)/millstream experiment run --all --scale full $(ARGS)
+PART = 55m
+experiments: $(READY) ## run every experiment at full scale, an hour at a time: again goes on; quicker: ARGS='--scale reduced'
+	@timeout --signal=INT --kill-after=60 $(PART) $(BIN)/millstream experiment run --all --scale full $(ARGS) || \
+		{ [ $$? -eq 124 ] && echo "$(PART) are over: what is done is kept, make experiments goes on" && exit 1; }
 
 pins: ## compute requirements/*.txt anew from requirements/*.in and pyproject.toml
 	@.ci/setup pins

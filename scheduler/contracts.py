@@ -66,6 +66,10 @@ class UrgencyRanking(Ranking, Protocol):
         """Return utility (per second; negative for too late) and slack (ns) of each unit."""
         ...
 
+    def urgency_one(self, view: View, unit: int, now_ns: int) -> tuple[float, float] | None:
+        """Return the same of one unit; None where only columns can tell."""
+        ...
+
     def tables(self, view: View) -> tuple[NDArray[np.int64], list[GraphTable]]:
         """Return the number of each unit's QoS graph, and the graphs."""
         ...

@@ -6,6 +6,7 @@ utility is the first point's, after the last the last point's.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -92,11 +93,21 @@ class GraphTable:
         self.last_ns = last_useful_ns(graph)
         self.starts = np.array([0.0, *critical_points_ns(graph)])
         self.slopes = np.array([gradient(graph, start) for start in self.starts.tolist()])
+        self._start_list: list[float] = self.starts.tolist()
+        self._slope_list: list[float] = self.slopes.tolist()
+        self._critical_list: list[float] = self.criticals.tolist()
 
     def utility(self, latency_ns: FloatColumn) -> FloatColumn:
         """Return the gradient at each latency, -1 at or past the last useful point."""
         slopes: FloatColumn = self.slopes[np.searchsorted(self.starts, np.maximum(latency_ns, 0.0), side="right") - 1]
         return np.where(latency_ns >= self.last_ns, -1.0, slopes)
+
+    def urgency_at(self, latency_ns: float) -> tuple[float, float]:
+        """Return gradient and distance of one latency, by the same operations on single numbers."""
+        late = latency_ns >= self.last_ns
+        utility = -1.0 if late else self._slope_list[bisect_right(self._start_list, max(latency_ns, 0.0)) - 1]
+        place = min(bisect_right(self._critical_list, latency_ns), len(self._critical_list) - 1)
+        return utility, self._critical_list[place] - latency_ns
 
     def slack_ns(self, latency_ns: FloatColumn) -> FloatColumn:
         """Return the distance to the next critical point."""

@@ -52,6 +52,12 @@ class TrainShape:
             return np.minimum(waiting, self.count)
         return np.ceil(waiting * self.share).astype(np.int64) if 0.0 < self.share < 1.0 else waiting
 
+    def taken_of_one(self, waiting: int) -> int:
+        """Return the same of one queue."""
+        if self.count:
+            return min(waiting, self.count)
+        return math.ceil(waiting * self.share) if 0.0 < self.share < 1.0 else waiting
+
     def rows(self, waiting: int, cost_ns: float, factor: float = 1.0) -> int:
         """Return the tuples to take of `waiting`, whose cost to the end of the unit is `cost_ns` each (with a quantum: at the operator)."""
         if waiting <= 0:

@@ -273,7 +273,7 @@ class ObjectKey(KeyEncoder):
 
 @state_record("pair_key", 1, ("left", "left_width", "right", "stride", "pairs", "pool"))
 class PairKey(KeyEncoder):
-    """Several columns: the keys of the first ones and of the last one, joined. Parts are freed when no pair needs them."""
+    """Several columns: the keys of the first half and of the second, joined. Parts are freed when no pair needs them."""
 
     def __init__(self, left: KeyEncoder, left_width: int, right: KeyEncoder) -> None:
         self._left, self._right = left, right
@@ -374,13 +374,13 @@ class PairKey(KeyEncoder):
 
 
 def key_encoder(types: Sequence[DataType]) -> KeyEncoder:
-    """Return the encoder for key columns of these types."""
+    """Return the encoder for key columns of these types. Its parts lie as deep as the logarithm of the columns, as states are bounded."""
     if not types:
         return NoKeys()
-    encoder = _single(types[0])
-    for width, type_ in enumerate(types[1:], start=1):
-        encoder = PairKey(encoder, width, _single(type_))
-    return encoder
+    if len(types) == 1:
+        return _single(types[0])
+    left_width = (len(types) + 1) // 2
+    return PairKey(key_encoder(types[:left_width]), left_width, key_encoder(types[left_width:]))
 
 
 def _single(type_: DataType) -> KeyEncoder:

@@ -66,13 +66,14 @@ def run_experiments(
 ) -> None:
     """Run experiments by NAME, or all of them.
 
-    Exits with 0 whether claims hold or not: a claim that does not hold is a finding. With --policy, --workload or --seed the experiment
+    Exits with 0 whether claims hold or not: a claim that does not hold is a finding. Interrupted, it goes on where it stopped when it is
+    started again; with --all, live experiments that this code has run are not repeated. With --policy, --workload or --seed the experiment
     lends its frame: the tables own.csv and own-runs.csv and the pictures own.svg and own.pdf go into its folder.
     """
     from millstream.scheduler.errors import SchedulerError
     from millstream.scheduler.experiments.frame import load
     from millstream.scheduler.experiments.frame import names as known
-    from millstream.scheduler.experiments.report import verdict_lines, write_findings
+    from millstream.scheduler.experiments.report import is_current, verdict_lines, write_findings
     from millstream.scheduler.experiments.runner import ResultStore, run_cases
 
     if not names and not everything:
@@ -85,8 +86,13 @@ def run_experiments(
                 _run_own(scenario, size, policies, workload, seeds, out, processes, plot=not no_plot)
             return
         store = ResultStore(out / "runs")
-        run_cases([case for one in scenarios for case in one.cases(size)], store, processes=processes, progress=_progress)
+        # One after the other, each with its verdict: what is interrupted leaves all that is done, and goes on from there.
         for scenario in scenarios:
+            cases = scenario.cases(size)
+            if everything and all(case.live for case in cases) and is_current(out / scenario.name, size):
+                click.echo(f"{scenario.name}: kept", err=True)
+                continue
+            run_cases(cases, store, processes=processes, progress=_progress)
             findings = scenario.judge(size, store.result)
             verdict = write_findings(scenario, findings, size, out / scenario.name, plot=not no_plot)
             click.echo("\n".join(verdict_lines(verdict)))

@@ -62,6 +62,33 @@ class SlopeSlack(RankingBase):
             utility[own], slack[own] = table.utility(latency[own]), table.slack_ns(latency[own])
         return utility, slack
 
+    def urgency_one(self, view: View, unit: int, now_ns: int) -> tuple[float, float] | None:
+        """Return the same of one unit by the same operations on single numbers; None where an operator below has several consumers."""
+        ways = _ways_to_the_end(view)
+        if ways is None:
+            return None
+        known = view.shared.get("lists for one")
+        if not isinstance(known, tuple):
+            numbers, tables = self.tables(view)
+            from_the_end = [[slot for slot in way if slot >= 0][::-1] for way in ways.tolist()]
+            known = view.shared["lists for one"] = (from_the_end, [tables[number] for number in numbers.tolist()])
+        way: list[int] = known[0][unit]
+        table: GraphTable = known[1][unit]
+        rows_at, cost_ns, outputs, total = view.ledger.rows_at, view.estimates.cost_ns, view.estimates.output_per_tuple, 0.0
+        rows, each = 0, 0.0
+        for slot in way:
+            rows, each = max(rows_at[slot], 0), cost_ns.item(slot) / outputs.item(slot)
+            total = rows * each + total
+        taken = self.train.taken_of_one(rows)
+        total = total - (rows - taken) * each
+        head = view.units.head_at[unit]
+        if head == NEVER_NS:
+            return table.urgency_at(total)
+        middle = float(head)
+        if rows > 1:
+            middle = head + (max(view.ledger.newest_ns.item(way[-1]), head) - head) * ((taken - 1) / (rows - 1)) / 2.0
+        return table.urgency_at(now_ns - middle + total)
+
     def tables(self, view: View) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[GraphTable]]:
         """Return the number of each unit's graph, and the graphs."""
         graphs: dict[tuple[tuple[float, float], ...], int] = {}

@@ -1,1 +1,1 @@
-"""Which polled relation is read next."""
+"""How often polled copies are read within a budget: start in `allocation.py`. No server polls by it yet."""

@@ -1,6 +1,7 @@
 """Buckets (Carney 2005, 4.4.3): slope-slack at the price of the moves, not of the boxes.
 
-Gradients are cut into g buckets, slacks into s; buckets are served by gradient, then slack, first in first out inside. A box moves when
+Gradients are cut into g buckets, slacks into s; buckets are served by gradient, then slack, first in first out inside (all boxes in one
+bucket are turns of round-robin, 4.4.3, and not equal ranks). A box moves when
 its queue changes, and when time takes its slack over a bucket's edge: that moment is known beforehand and kept in a calendar queue, a
 list of boxes per day of a fixed number of ns.
 """
@@ -8,6 +9,7 @@ list of boxes per day of a fixed number of ns.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +19,7 @@ from millstream.scheduler.qos import farthest_ns, steepest
 from millstream.scheduler.view import View
 
 _DAYS_PER_BUCKET = 4
+_ONE_BY_ONE_MAX = 24
 
 
 class BucketsSelector:
@@ -60,8 +63,35 @@ class BucketsSelector:
                 present.append(unit)
             else:
                 self._drop(unit)
-        if present:
-            self._place(view, np.array(present, dtype=np.int64), now_ns)
+        self._place_these(view, present, now_ns)
+
+    def _place_these(self, view: View, units: list[int], now_ns: int) -> None:
+        """Place a few units one by one, which costs less than a pass over columns, and many in one pass."""
+        if len(units) > _ONE_BY_ONE_MAX or not units or self.ranking.urgency_one(view, units[0], now_ns) is None:
+            self._place(view, np.array(units, dtype=np.int64), now_ns)
+            return
+        width, slacks, gradients, steepest_ = self._width_ns, self.slacks, self.gradients, self._steepest
+        self.evaluations += len(units)
+        for unit in units:
+            found = self.ranking.urgency_one(view, unit, now_ns)
+            assert found is not None
+            utility, slack = found
+            step = slacks - 1 if slack == math.inf else min(max(math.floor(slack / width), 0), slacks - 1)
+            if utility < 0.0:
+                self._put(unit, self._late)
+                continue
+            gradient = min(max(math.floor((1.0 - utility / steepest_) * gradients), 0), gradients - 1)
+            self._put(unit, gradient * slacks + step)
+            if slack != math.inf:
+                self._note(unit, now_ns + int(slack - step * width) + 1)
+
+    def _put(self, unit: int, bucket: int) -> None:
+        if self._bucket_of[unit] != bucket:
+            self._drop(unit)
+            self._buckets[bucket][unit] = None
+            self._filled |= 1 << bucket
+            self._bucket_of[unit] = bucket
+            self.moves += 1
 
     def _place(self, view: View, units: np.ndarray[tuple[int], np.dtype[np.int64]], now_ns: int) -> None:
         if not len(units):
@@ -74,12 +104,7 @@ class BucketsSelector:
         # The edge below the present slack, or the critical point itself when the slack is in the last bucket before it.
         left = np.where(np.isfinite(slack), slack - steps * self._width_ns, np.inf)
         for unit, bucket, due in zip(units.tolist(), buckets.astype(np.int64).tolist(), left.tolist(), strict=True):
-            if self._bucket_of[unit] != bucket:
-                self._drop(unit)
-                self._buckets[bucket][unit] = None
-                self._filled |= 1 << bucket
-                self._bucket_of[unit] = bucket
-                self.moves += 1
+            self._put(unit, bucket)
             if bucket != self._late and due != np.inf:
                 self._note(unit, now_ns + int(due) + 1)
 
@@ -105,9 +130,7 @@ class BucketsSelector:
         due: dict[int, None] = {}
         while self._days and self._days[0] < today:
             due.update(dict.fromkeys(self._calendar.pop(heapq.heappop(self._days))))
-        waiting = [unit for unit in due if self._bucket_of[unit] >= 0]
-        if waiting:
-            self._place(view, np.array(waiting, dtype=np.int64), now_ns)
+        self._place_these(view, [unit for unit in due if self._bucket_of[unit] >= 0], now_ns)
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return units from the first buckets that hold any."""

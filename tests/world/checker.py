@@ -43,7 +43,7 @@ def stored(world: World) -> Stored:
     store = Store(Path(DIRECTORY), SimDisk(world.platter, process))
     try:
         numbers = {d.name: d.position for d in store.definitions()}
-        runs = store.runs()
+        runs = {key.removeprefix("query "): run for key, run in store.runs().items()}
         queries = {q.name: q for q in store.queries()}
     finally:
         store.close()

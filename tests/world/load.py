@@ -131,6 +131,7 @@ class Load:
         others = [task for task in self._tasks if task is not supervising]
         if others:
             await asyncio.wait(others, timeout=2 * ANSWER_S)
+        world.network.heal()
         # One more row for each stream, far later in event time, closes all windows but the last.
         for stream in ("a", "b", "m"):
             for _ in range(20):
@@ -140,7 +141,7 @@ class Load:
                 await asyncio.sleep(1.0)
             else:
                 self.problems.append(f"starved: no row enters {stream} any more, though all is well again")
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(8.0)  # longer than any connection is stalled
         self.table = (await (await self._client("last")).query_once("SELECT * FROM t")).to_pylist()
         self.shown = {row["name"]: row for row in await self._insist("SHOW QUERIES")}
 
@@ -425,10 +426,10 @@ class Load:
     async def _stop(self) -> None:
         self.world.stop()
 
-    async def _reset(self, which: int) -> None:
+    async def _reset(self, which: int, all_of_them: bool) -> None:
         alive = self.world.network.alive()
-        if alive:
-            self.world.network.reset(alive[which % len(alive)])
+        for link in alive if all_of_them else alive[which % max(1, len(alive)) :][:1]:
+            self.world.network.reset(link)
 
     async def _lose(self, which: int) -> None:
         alive = self.world.network.alive()

@@ -89,8 +89,8 @@ class Step:
 
 USERS = {"publish": 40, "create": 6, "subscribe": 5, "temporary": 4, "show": 2, "fetch": 2, "wrong": 2, "policy": 1}
 USERS |= {"drop": 1, "pause": 1, "resume": 1, "restart_query": 1, "checkpoint": 2}
-FAULTS = {"kill": 2, "power": 2, "crash_at": 2, "stop": 1, "reset": 2, "stall": 1, "lose": 1, "disk": 3, "clock": 1}
-DELAYS_MS = (0, 0, 5, 300)  # what a reader takes over a batch
+FAULTS = {"kill": 2, "power": 2, "crash_at": 2, "stop": 1, "reset": 4, "stall": 1, "lose": 1, "disk": 3, "clock": 1}
+DELAYS_MS = (0, 5, 300, 1500)  # what a reader takes over a batch
 
 
 class _Drawing:
@@ -113,7 +113,7 @@ class _Drawing:
             "policy": lambda at: (choose(POLICIES),),
             "power": lambda at: (draw.random() < 0.2,),
             "crash_at": lambda at: (number(1, 60), draw.random() < 0.5),
-            "reset": lambda at: (number(0, 99),),
+            "reset": lambda at: (number(0, 99), draw.random() < 0.5),
             "lose": lambda at: (number(0, 99),),
             "stall": lambda at: (number(0, 99), number(100, 5000)),
             "disk": lambda at: (choose(("slow", "fails", "sync", "full", "slow", "sync", "slow", "lies")), number(50, 4000)),

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
 from millstream.engine.flow.accounts import StreamLedger
-from millstream.server.durability import checkpoints, recovery
+from millstream.server.durability import recovery
 from millstream.server.durability.recovery import Recovery
 from millstream.server.host import running
 from millstream.server.journal.journal import Journal
 from millstream.server.journal.records import ROWS
 from millstream.server.journal.store import Store
-from millstream.server.net.publishing import PublishingChannel
-from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Feed, Subscription
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -23,20 +21,6 @@ Plant = Callable[[], AbstractContextManager[Any]]
 
 def _ack_before_fsync() -> AbstractContextManager[Any]:
     return mock.patch.object(Journal, "when_safe", lambda self, place, safe, lost: safe())
-
-
-def _failed_fsync_ignored() -> AbstractContextManager[Any]:
-    real = Journal._force_once
-
-    def force_once(self: Journal) -> None:
-        def sync(handle: int) -> None:
-            with suppress(OSError):
-                type(self.disk).sync(self.disk, handle)
-
-        with mock.patch.object(self.disk, "sync", sync):
-            real(self)
-
-    return mock.patch.object(Journal, "_force_once", force_once)
 
 
 def _token_off_by_one() -> AbstractContextManager[Any]:
@@ -82,11 +66,6 @@ def _checkpoint_ahead() -> AbstractContextManager[Any]:
     return mock.patch.object(Recovery, "_replay", lambda self, floor, checkpoint: real(self, floor + (checkpoint is not None), checkpoint))
 
 
-def _watermark_lost() -> AbstractContextManager[Any]:
-    real = checkpoints._source_state
-    return mock.patch.object(checkpoints, "_source_state", lambda source: {**real(source), "watermark_us": -(2**62)})
-
-
 def _late_not_counted() -> AbstractContextManager[Any]:
     return mock.patch.object(StreamLedger, "count_late", lambda self, seqs: [True] * len(seqs))
 
@@ -108,33 +87,19 @@ def _table_row_not_replayed() -> AbstractContextManager[Any]:
     return mock.patch.object(Recovery, "_replay", replay)
 
 
-def _lost_credit() -> AbstractContextManager[Any]:
-    """A publisher whose credit was held back once never gets it."""
-    return mock.patch.object(PublishingChannel, "release", return_value=True)
-
-
 def _fed_twice() -> AbstractContextManager[Any]:
     return mock.patch.object(Recovery, "_read_fed", return_value=None)
 
 
-def _rows_counted_wrong_after_restart() -> AbstractContextManager[Any]:
-    real = ResultLog.number_at
-    return mock.patch.object(ResultLog, "number_at", lambda self, rows: real(self, rows + 1))
-
-
 PLANTS: dict[str, Plant] = {
     "an ack before fsync": _ack_before_fsync,
-    "a failed fsync ignored": _failed_fsync_ignored,
     "a token off by one": _token_off_by_one,
     "a skipped record": _skipped_record,
     "a lost cancel": _lost_cancel,
     "a result delivered twice": _result_twice,
     "a checkpoint ahead of the journal": _checkpoint_ahead,
-    "a watermark lost at restart": _watermark_lost,
     "a late row not counted": _late_not_counted,
     "a lost deregistration": _lost_deregistration,
     "a table row not replayed": _table_row_not_replayed,
-    "credit never given back": _lost_credit,
     "rows fed twice": _fed_twice,
-    "a token from before a restart off by one": _rows_counted_wrong_after_restart,
 }

@@ -16,7 +16,7 @@ _LOAD = 0.3
 
 def _case(scale: Scale, burst: int, train: float) -> ExperimentCase:
     parameters = {"policy": TURNS, "capacity": _LOAD, "trees": 1, "depth": 5, "fan_out": 2, "tuples": _TUPLES[scale], "seed": 1}
-    return ExperimentCase("carney_runs:superbox", {**parameters, "burst": burst, "train": train})
+    return ExperimentCase("carney_runs:superbox", {**parameters, "burst": burst, "train": train, "in_turn": True})
 
 
 def _cases(scale: Scale) -> Sequence[ExperimentCase]:

@@ -158,13 +158,14 @@ def superbox(
     call_ns: int = CALL_NS,
     selectivity: float | None = None,
     charged: bool = True,
+    in_turn: bool = False,
 ) -> dict[str, Any]:
     """Application trees at a share of the ideal capacity, evenly spaced tuples (section 3.4).
 
-    Costs are drawn from 0.1 to 1 ms unless one is given; bursts gather tuples of one input, those of different inputs apart. Each unit that
+    Costs are drawn from 0.1 to 1 ms unless one is given; bursts gather tuples of one input. Each unit that
     is scheduled, a box or a superbox, costs `SCHEDULED_NS`.
     """
-    work = tree_workload(capacity, trees, depth, fan_out, tuples, seed, burst, cost_us, call_ns, selectivity)
+    work = tree_workload(capacity, trees, depth, fan_out, tuples, seed, burst, cost_us, call_ns, selectivity, in_turn=in_turn)
     settings = RunSettings(
         train=TrainShape(count=1) if train == 0.0 else TrainShape(share=train),
         charge=DecisionCost(order_ns=SCHEDULED_NS) if charged else DecisionCost(),
@@ -207,8 +208,14 @@ def tree_workload(
     cost_us: float | None,
     call_ns: int,
     selectivity: float | None,
+    *,
+    in_turn: bool = False,
 ) -> Workload:
-    """Return application trees whose inputs send evenly spaced tuples at a rate that fills a share of the ideal capacity."""
+    """Return application trees whose inputs send evenly spaced tuples at a rate that fills a share of the ideal capacity.
+
+    The phases of the inputs are drawn. With `in_turn` they are evenly spaced too, for single tuples as for bursts: in step, the bursts of
+    all inputs would be one.
+    """
     chance = np.random.default_rng(seed)
     builder = NetworkBuilder()
     deltas, sources = [], []
@@ -231,9 +238,11 @@ def tree_workload(
     rate = capacity / work_s
     times = {}
     for index, source in enumerate(sources):
-        # Evenly spaced over all inputs, bursts as single tuples: in step, the inputs would send one great burst together.
-        shift = round(index / len(sources) * burst / rate * 1e9)
-        times[source] = arrivals.gather(arrivals.regular(rate, each), burst) + shift
+        if in_turn:
+            shift = round(index / len(sources) * burst / rate * 1e9)
+            times[source] = arrivals.gather(arrivals.regular(rate, each), burst) + shift
+        else:
+            times[source] = arrivals.gather(arrivals.regular(rate, each, seed * 10_007 + index + 1), burst)
     return workload("trees", builder, deltas, times)
 
 

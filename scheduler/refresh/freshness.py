@@ -1,0 +1,50 @@
+"""Perceived freshness of polled copies (Carney 2005, chapter 2).
+
+A copy of an element that changes λ times a period and is polled f times at equal distances is fresh for a share of the time
+
+    F(f, λ) = (1 - e^(-λ/f)) / (λ/f)
+
+What users perceive is Σ p F, p being how often an element is asked for. A poll of an element of size z costs z of the bandwidth B.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[np.float64]
+
+
+def freshness(polls: Column, changes: Column) -> Column:
+    """Return F of each element: polls f and changes λ in a period; 0 for what is never polled, 1 for what never changes."""
+    found = np.zeros(np.broadcast(polls, changes).shape)
+    polled = np.broadcast_to(polls > 0.0, found.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.broadcast_to(changes / polls, found.shape)
+        np.divide(-np.expm1(-ratio), ratio, out=found, where=polled & (ratio > 0.0))
+    found[polled & (ratio == 0.0)] = 1.0
+    return found
+
+
+def perceived(access: Column, polls: Column, changes: Column) -> float:
+    """Return Σ p F, a share of the time: `access` is p, which is scaled to a sum of 1."""
+    return float((access * freshness(polls, changes)).sum() / access.sum())
+
+
+def distinct_gain(ratio: Column) -> Column:
+    """Return h(x) = 1 - (1 + x) e^(-x), by which λ ∂F/∂f at x = λ/f: it rises from 0 to 1."""
+    return np.asarray(-np.expm1(-ratio) - ratio * np.exp(-ratio))
+
+
+_RATIOS = np.geomspace(1e-9, 700.0, 8_192)
+_ROOTS = np.sqrt(distinct_gain(_RATIOS))  # near 0 h is x²/2: its root is nearly straight there
+
+
+def ratio_of(gain: Column) -> Column:
+    """Return x with h(x) = `gain`, for gains between 0 and 1: looked up, then two steps of Newton's method."""
+    ratio = np.interp(np.sqrt(gain), _ROOTS, _RATIOS)
+    for _ in range(2):
+        slope = ratio * np.exp(-ratio)
+        step = np.divide(distinct_gain(ratio) - gain, slope, out=np.zeros_like(ratio), where=slope > 1e-300)
+        ratio = np.maximum(ratio - step, ratio / 2.0)
+    return ratio

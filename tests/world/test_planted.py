@@ -1,0 +1,26 @@
+"""Faults planted into the program are found: each by the first of the seeds that finds it (docs/worlds.md has the list)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.world.planted import PLANTS
+from tests.world.runs import run
+from tests.world.test_world import BLOCK, BLOCKS
+
+PAGE = Path(__file__).parents[2] / "docs" / "worlds.md"
+FOUND = {name: int(seed) for name, seed in re.findall(r"^\| (\w[^|]*?) \| (\d+) \|", PAGE.read_text(), re.MULTILINE)}
+
+
+def test_the_page_lists_each_planted_fault_with_a_seed_whose_world_is_in_order_without_it() -> None:
+    assert FOUND.keys() == PLANTS.keys()
+    assert max(FOUND.values()) < BLOCK * BLOCKS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
+def test_a_planted_fault_is_found(name: str) -> None:
+    assert not run(FOUND[name], fault=name).ok
