@@ -339,7 +339,7 @@ def test_an_interrupt_that_a_users_code_raises_is_its_own_fault_and_no_end_of_it
         raise KeyboardInterrupt
 
     code = UserCode()
-    with pytest.raises(PolicyError, match="^KeyboardInterrupt$"):
+    with pytest.raises(PolicyError, match=r"^KeyboardInterrupt$"):
         code(interrupted, 30_000_000_000)
     assert code(lambda: 7, 30_000_000_000) == 7
     code.close()
