@@ -81,6 +81,8 @@ def _serve(calls: SimpleQueue[_Call | None]) -> None:
                 call.answer = call.work()
             except Exception as problem:
                 call.problem = problem
+            except KeyboardInterrupt:  # of the user's code: what keys interrupt is the main thread
+                call.problem = PolicyError("KeyboardInterrupt")
             call.done.set()
             if call.left:
                 return

@@ -80,8 +80,18 @@ def _in_words(path: str, work: Callable[[], Answer]) -> Answer:
         if isinstance(problem, SyntaxError) and problem.filename == path and problem.lineno is not None:
             lines, problem = [problem.lineno], SyntaxError(problem.msg)
         place = f"{os.path.basename(path)}, line {lines[-1]}" if lines else os.path.basename(path)
-        message = str(problem) if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
+        message = _text(problem)
     raise PolicyError(f"{place}: {message}")
+
+
+def _text(problem: BaseException) -> str:
+    """Return what an exception of the user's code says. That is the user's code too, and may raise in turn."""
+    try:
+        return f"{problem}" if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
+    except (LeftBehind, KeyboardInterrupt):
+        raise
+    except BaseException:
+        return "an exception that has no text, as its __str__ raises another"
 
 
 def load_user_ranking(path: str, calls: UserCalls = called_here) -> UserRanking:

@@ -150,6 +150,7 @@ class Recovery:
                 fork.restore(host.network.queries[query.id].blueprint, operators)
         except EngineError as error:
             query.earlier.clear()
+            host.remember_run(query)  # else the next restart would take tokens of the former results for those of these
             self.problems.append(f"{query.key}: it begins anew: {error}")
 
     # --- the records ---

@@ -334,6 +334,17 @@ def test_a_user_policy_that_never_comes_back_is_left_behind(tmp_path: Path, rig_
             thread.join(30)
 
 
+def test_an_interrupt_that_a_users_code_raises_is_its_own_fault_and_no_end_of_its_thread() -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    code = UserCode()
+    with pytest.raises(PolicyError, match=r"^KeyboardInterrupt$"):
+        code(interrupted, 30_000_000_000)
+    assert code(lambda: 7, 30_000_000_000) == 7
+    code.close()
+
+
 def test_rows_that_are_offered_do_not_run_a_users_policy(tmp_path: Path, rig_clock: SimpleNamespace) -> None:
     rig = Rig(user_policy(tmp_path, "pass"))
     source = rig.builder.source("s")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tarfile
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from millstream.client.errors import MillstreamError
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.runtime import fork
 from millstream.server.app import Application
 from millstream.server.errors import StoreError
+from millstream.server.journal.checkpoint_files import forget_before
 
-from tests.support.kept_directory import ARCHIVE, QUERIES, begin, end, go_on
+from tests.support.kept_directory import ARCHIVE, QUERIES, begin, end, go_on, rows
 from tests.support.live_server import running
 
 
@@ -89,3 +95,42 @@ def in_another_format(checkpoint: Path) -> None:
     content = checkpoint.read_bytes()
     head = content[:4] + (2).to_bytes(4, "little") + content[8:44]
     checkpoint.write_bytes(head + zlib.crc32(head).to_bytes(4, "little") + content[48:])
+
+
+def test_tokens_of_a_query_that_began_anew_are_refused_after_the_next_restart_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "data"
+    with tarfile.open(ARCHIVE) as kept:
+        kept.extractall(directory, filter="data")
+    with closing(sqlite3.connect(directory / "catalogue.sqlite")) as catalogue:
+        ((former,),) = catalogue.execute("SELECT identity FROM runs WHERE key LIKE '%windows'")
+    tokens: list[str] = []
+
+    def other_plan(*_: Any) -> None:
+        raise InvalidDefinition("the plan has other operators than the one whose state was kept")
+
+    async def anew() -> None:
+        async with running(data_dir=str(directory)) as harness:
+            client = await harness.client()
+            subscription = await client.subscribe("windows", from_start=True)
+            await client.publish("s", rows(60, 80))
+            await client.publish("s", [{"ts": 2 * 86_400, "k": "a", "v": 1, "x": 1.0}])
+            assert await anext(subscription)
+            tokens.append(subscription.resume_token or "")
+            journaling = harness.server.application.host.journaling
+            assert journaling is not None
+            await harness.server.application.call(journaling.checkpoint)
+            base = journaling.journal.segments[-1].base
+            journaling.journal.drop_before(base)
+            forget_before(journaling.disk, journaling.directory, base)
+
+    async def again() -> None:
+        async with running(data_dir=str(directory)) as harness:
+            client = await harness.client()
+            with pytest.raises(MillstreamError, match="not of this run"):
+                await client.subscribe("windows", resume_token=f"m1.{former}.1.1")
+            await client.subscribe("windows", resume_token=tokens[0])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fork, "restore", other_plan)
+        asyncio.run(anew())
+    asyncio.run(again())

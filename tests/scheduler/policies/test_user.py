@@ -133,6 +133,31 @@ def test_a_file_that_is_no_policy_is_refused_with_the_reason(tmp_path: Path, tex
         build(PolicySpec.parse(f"user:file={file}"), default_train=TrainShape(count=1))
 
 
+MUTE = """
+from millstream.scheduler.errors import PolicyError
+
+class Mute({base}):
+    def __str__(self):
+        raise Mute("again")
+
+class Policy:
+    def rank(self, unit, now_ns):
+        raise Mute("no text")
+"""
+
+
+@pytest.mark.parametrize("base", ["Exception", "BaseException", "PolicyError"])
+def test_an_exception_whose_text_raises_is_put_into_words_where_the_file_runs(tmp_path: Path, base: str) -> None:
+    file = tmp_path / "mute.py"
+    file.write_text(MUTE.format(base=base))
+    world = run(f"user:file={file}")
+    (failed,) = [report for report in world.reports if report.kind == "policy_failed"]
+    assert "mute.py, line 10: an exception that has no text" in failed.message
+    file.write_text(f"{MUTE.format(base=base)}\nraise Mute('no text')\n")
+    with pytest.raises(PolicyError, match=r"mute.py, line 12: an exception that has no text"):
+        build(PolicySpec.parse(f"user:file={file}"), default_train=TrainShape(count=1))
+
+
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(PolicyError, match="is not a Python file that can be read"):
         build(PolicySpec.parse("user:file=nowhere.py"), default_train=TrainShape(count=1))
