@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(every: float, once: bool, connect: Callable[[], Client]) -> None:
     """Watch queries, streams, classes, the policy and the workers.
 
-    A screen to sort, filter and steer: open a query, pause it, choose another policy. The key ? lists all keys; q leaves.
+    A screen to sort, filter and steer: open a query, pause it, choose another policy. The key ? lists all keys; q or Ctrl-C leaves.
     """
     source = Server(connect)
     try:
