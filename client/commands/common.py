@@ -48,7 +48,7 @@ def connection_options(command: Command) -> Command:
         default="127.0.0.1:7415",
         show_default=True,
         metavar="HOST:PORT",
-        help="Where the server is.",
+        help="Address of the server.",
     )
     @click.option("--token", envvar="MILLSTREAM_TOKEN", default=None, help="Token that grants a role.")
     @click.option("--tls-ca", envvar="MILLSTREAM_TLS_CA", default=None, metavar="FILE", help="Use TLS and trust this authority.")
@@ -130,7 +130,7 @@ def show_listing(table: pa.Table, first: list[str], format: str | None) -> None:
     width = max(shutil.get_terminal_size().columns, BRIEF_WIDTH) if sys.stdout.isatty() else BRIEF_WIDTH
     output().write("".join(line + "\n" for line in brief(table, first, width)).encode())
     output().flush()
-    courtesy(f"{table.num_columns} columns in all: \\x in the shell, --format vertical, csv or json")
+    courtesy(f"to see all {table.num_columns} columns: \\x in the shell, or --format vertical, csv or json")
 
 
 def counted(count: int, noun: str) -> str:
@@ -200,7 +200,7 @@ def show_results(
             receipt = None if receipts or told else receipt_of(item)
             if receipt is not None and receipt.shed_rows:
                 told = True
-                warn(f"rows are being shed: these results saw {receipt.share_seen:.1%} of their input (--receipts tells it by row)")
+                warn(f"rows are being shed: these results saw {receipt.share_seen:.1%} of their input (--receipts shows it for each row)")
             left = _print(renderer, shaped(item), left)
     except KeyboardInterrupt:
         courtesy("stopped")
@@ -220,5 +220,5 @@ def _explain_end(subscription: BlockingSubscription) -> None:
     end = subscription.end
     if end is None or end.reason in ("finished", "unsubscribed"):
         return
-    token = f"; go on with --resume {end.resume_token}" if end.resume_token else ""
+    token = f"; continue with --resume {end.resume_token}" if end.resume_token else ""
     warn(f"{subscription.query} ended: {end.reason}{f' ({end.message})' if end.message else ''}{token}")

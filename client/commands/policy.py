@@ -48,7 +48,7 @@ def show(name: str | None, format: str | None, connect: Connect) -> None:
     if name is not None:
         rows = table.filter(pc.equal(table["name"], name))
         if not rows.num_rows:
-            raise MillstreamError("unknown_name", f"there is no policy {name}", "millstream policy list")
+            raise MillstreamError("unknown_name", f"there is no policy {name}", "millstream policy list shows all policies")
     else:
         rows = in_force(table)
     show_table(rows, format)
@@ -85,7 +85,7 @@ def _setting(option: str) -> str:
 def trace(file: Path, seconds: float | None, connect: Connect) -> None:
     """Write all decisions and runs from now on into FILE, for a trace viewer.
 
-    FILE is in the trace-event format (chrome://tracing, Perfetto): orders, the operators they ran, arrivals, changes of policy.
+    FILE is in the trace-event format (chrome://tracing, Perfetto): orders, the operators that they ran, arrivals, and changes of policy.
     """
     with connect() as client:
         record(client, "DECISIONS", file, seconds)

@@ -46,10 +46,10 @@ REASONS_SHOWN_MAX = 10
     "mapped",
     metavar="COLUMN=FILE_COLUMN",
     multiple=True,
-    help="Fill a column of the stream from one of another name in the file. May be repeated.",
+    help="Fill a column of the stream from a file column with another name. May be repeated.",
 )
 @time_format_option
-@click.option("--finish", is_flag=True, help="Say at the end that the stream has ended, unless all rows were refused.")
+@click.option("--finish", is_flag=True, help="End the stream after the last row, unless all rows were refused.")
 @connection_options
 def command(
     stream: str,
@@ -62,8 +62,8 @@ def command(
 ) -> int:
     """Send rows to STREAM from FILE or standard input, as they arrive.
 
-    CSV needs a header; JSON lines are one object a line. Either may be packed (.gz, .zst). Prints to standard error how many rows were
-    accepted and refused, and the first reasons. Exits with 1 if rows came and none was accepted.
+    CSV needs a header; JSON lines are one object per line. Either may be compressed (.gz, .zst). Prints to standard error how many rows
+    were accepted and refused, and the first reasons. Exits with 1 if all rows were refused.
     """
     name = name_of(stream)
     source = None if file in (None, "-") else Path(str(file))
@@ -181,7 +181,7 @@ def _pieces(source: BinaryIO) -> Iterator[bytes]:
         while data := whole.read(READ_BYTES):
             yield data
     except EOFError as error:
-        raise MillstreamError("data", f"the input is packed, and damaged or cut off: {error}") from error
+        raise MillstreamError("data", f"the compressed input is damaged or incomplete: {error}") from error
 
 
 class _Pushed(io.RawIOBase):
@@ -274,7 +274,7 @@ def _refuse_local_times(client: Client, stream: str, file: Path, column_map: Col
     zoned = any(" ZONE " in notice for notice in described.notices)
     sources = {} if column_map is None else column_map.sources
     for column in sorted(local & {sources.get(name, name) for name in event_time}) if not zoned else ():
-        message = f"{file}: column {column} holds local time without a zone, which is not an event time"
+        message = f"{file}: column {column} holds local time without a zone, so it cannot be the event time"
         raise MillstreamError("data", f"{message}; create the stream with ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY")
 
 
@@ -309,4 +309,6 @@ def _arrow(source: BinaryIO) -> Iterator[Any]:
             source.seek(0)
         yield from pa.ipc.open_stream(source)
     except (pa.ArrowException, OSError) as error:
-        raise MillstreamError("data", f"the input is not Arrow: {str(error).partition(chr(10))[0]}") from error
+        raise MillstreamError(
+            "data", f"the input is neither an Arrow stream nor an Arrow file: {str(error).partition(chr(10))[0]}"
+        ) from error

@@ -44,7 +44,7 @@ def submit(
 ) -> None:
     """Submit a continuous query, "SELECT …" or --plan FILE."""
     if (text is None) == (plan is None):
-        raise click.UsageError("give a SELECT or --plan FILE, one of the two")
+        raise click.UsageError("give either a SELECT or --plan FILE")
     query = text if plan is None else _read_plan(plan)
     options = {key: value for key, value in (("class", class_), ("qos", qos)) if value is not None}
     start = None if start_at is None else start_at.replace(tzinfo=dt.UTC)
@@ -64,7 +64,7 @@ def _read_plan(file: IO[str]) -> dict[str, Any]:
     except ValueError as error:
         raise click.ClickException(f"{file.name} is not JSON: {error}") from error
     if not isinstance(plan, dict):
-        raise click.ClickException(f"{file.name} is not a plan object")
+        raise click.ClickException(f"{file.name} is not a plan object, as millstream query explain --format json prints it")
     return plan
 
 

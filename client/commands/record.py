@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def command(file: Path, seconds: float | None, connect: Callable[[], Client]) -> None:
     """Record a running server into FILE.
 
-    FILE gets the queries with their measured costs and selectivities, and the times and numbers of rows on each stream. It gets no values
-    of rows. `millstream simulate FILE --policy hnr,fcfs` then shows which policy would have been best.
+    FILE holds the queries with their measured costs and selectivities, and the times and numbers of rows on each stream. It holds no
+    values of rows. `millstream simulate FILE --policy hnr,fcfs` then shows which policy would have been best.
     """
     with connect() as client:
         record(client, "ARRIVALS", file, seconds)
@@ -47,7 +47,7 @@ def wait(seconds: float | None) -> None:
             time.sleep(seconds)
             return
         if sys.stderr.isatty():
-            click.echo("recording; Ctrl-C ends it", err=True)
+            click.echo("recording; press Ctrl-C to end it", err=True)
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:

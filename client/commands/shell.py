@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HELP = """Statements end with a semicolon; see docs/language.md. A SELECT prints its results until Ctrl-C.
   SHOW STREAMS;  SHOW QUERIES;  DESCRIBE name;  EXPLAIN SELECT …;  FETCH SELECT …;  exit (or Ctrl-D) leaves.
-  \\x prints a line a value, with all columns, and back."""
+  \\x switches between a table and one line per value, which shows all columns."""
 LEAVE = ("exit", "quit", "\\q")
 TURN = "\\x"
 _WORDS = """
@@ -123,7 +123,7 @@ def run_shell(client: Client, format: str | None) -> None:
             continue
         if text.lower().rstrip(";") == TURN:
             format = turned(format)
-            print("a line a value" if format == "vertical" else "a line a row")
+            print("one line per value" if format == "vertical" else "one line per row")
             continue
         if text and not run_line(client, text, format):
             return

@@ -33,7 +33,7 @@ def command(text: str | None, file: Any, follow: bool, format: str | None, conne
     """Run statements, or talk to the server in a shell.
 
     Prints the results of a SELECT until its inputs end or you press Ctrl-C. Prints several SELECTs of a script one after the other, each
-    under a line with its name. A query of CREATE QUERY keeps running on the server, and the command does not wait for it: --follow does.
+    under a line with its name. The queries of CREATE QUERY keep running on the server. The command prints their results only with --follow.
     """
     if text is not None and file is not None:
         raise click.UsageError("give -c or -f, not both")

@@ -18,9 +18,9 @@ def command() -> None:
 @click.argument("columns")
 @click.option("--timestamp-by", default=None, metavar="COLUMN", help="Column with the event time. Default: time of arrival.")
 @click.option("--unit", type=click.Choice(["s", "ms", "us", "ns"]), default=None, help="Unit of an integer event time.")
-@click.option("--delay", default=None, metavar="DURATION", help="How late rows may arrive, for example '2 SECONDS'.")
+@click.option("--delay", default=None, metavar="DURATION", help="How far out of order rows may arrive, for example '2 SECONDS'.")
 @click.option("--idle", default=None, metavar="DURATION", help="Silence after which the stream no longer holds others back.")
-@click.option("--durability", type=click.Choice(["none", "journal", "sync"]), default=None, help="What an ack promises.")
+@click.option("--durability", type=click.Choice(["none", "journal", "sync"]), default=None, help="What an acknowledgement promises.")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the name is taken.")
 @connection_options
 def create(

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("query")
 @click.option("--limit", type=click.IntRange(min=0), default=None, metavar="N", help="Stop after N rows.")
-@click.option("--from-start", is_flag=True, help="Begin with the results that are kept.")
-@click.option("--resume", "resume_token", default=None, metavar="TOKEN", help="Go on after the result that carried the token.")
-@click.option("--follow", is_flag=True, help="When the connection is lost, connect again and go on: each result comes once.")
-@click.option("--tokens", is_flag=True, help="Add resume_token: the token of each batch, beside its last row, for --resume.")
+@click.option("--from-start", is_flag=True, help="Begin with the oldest result that the server keeps.")
+@click.option("--resume", "resume_token", default=None, metavar="TOKEN", help="Continue after the result with this token.")
+@click.option("--follow", is_flag=True, help="If the connection is lost, connect again and continue. Each result comes once.")
+@click.option("--tokens", is_flag=True, help="Add the column resume_token: the last row of each batch has a token for --resume.")
 @click.option(
-    "--receipts", is_flag=True, help="Add rows_seen, rows_shed and share_seen: what part of its input each result saw (docs/overload.md)."
+    "--receipts", is_flag=True, help="Add rows_seen, rows_shed and share_seen: what share of its input each result saw (docs/overload.md)."
 )
 @format_option
 @connection_options

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--every", type=Seconds(0.1), default=1.0, show_default=True, metavar="SECONDS", help="How often to look.")
+@click.option("--every", type=Seconds(0.1), default=1.0, show_default=True, metavar="SECONDS", help="Time between updates.")
 @click.option("--once", is_flag=True, help="Print everything once as plain text and exit. This is the default in a pipe.")
 @connection_options
 def command(every: float, once: bool, connect: Callable[[], Client]) -> None:
     """Watch queries, streams, classes, the policy and the workers.
 
-    A screen to sort, filter and steer: open a query, pause it, choose another policy. The key ? lists all keys; q or Ctrl-C leaves.
+    Sort and filter the lists, open a query, pause it, or choose another policy. The key ? lists all keys; q or Ctrl-C quits.
     """
     source = Server(connect)
     try:

@@ -159,8 +159,8 @@ class QueryBook:
         return [q for q in self._by_name.values() if name in q.reads or q.target == name]
 
     def owned_by(self, owner: object) -> list[Query]:
-        """Return the temporary queries of a connection."""
-        return [q for q in self._by_name.values() if q.owner is owner]
+        """Return the temporary queries of a connection; from any thread, as others come and go meanwhile."""
+        return [q for q in tuple(self._by_name.values()) if q.owner is owner]
 
     def check_owner(self, owner: object | None) -> None:
         """Raise TooMany when a connection has as many temporary queries as it may."""

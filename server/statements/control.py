@@ -32,7 +32,7 @@ def change_query(host: EngineHost, statement: ChangeQuery, context: Context) -> 
     query = host.queries.get(statement.name.text)
     moved = running.move(host, query, _VERBS[statement.verb])
     word = (moved or query.state).value
-    return said(f"query {query.name} is {word}" if moved else f"query {query.name} was {word} already", query=query.name)
+    return said(f"query {query.name} is {word}" if moved else f"query {query.name} is already {word}", query=query.name)
 
 
 def set_policy(host: EngineHost, statement: SetPolicy, context: Context) -> Outcome:
@@ -56,13 +56,15 @@ def _use(host: EngineHost, spec: PolicySpec) -> None:
 def _from_policy_dir(host: EngineHost, options: tuple[tuple[str, OptionValue], ...]) -> tuple[tuple[str, OptionValue], ...]:
     """Return the options with the file's whole path: code comes only from the directory that whoever runs the server named."""
     if host.policy_dir is None:
-        raise PolicyError("this server takes no policy files", hint="start it with --policy-dir and put them there")
+        raise PolicyError("this server takes no policy files", hint="restart it with --policy-dir DIR, and put the file in DIR")
     folder = host.policy_dir.resolve()
     found = []
     for name, value in options:
         path = (folder / str(value)).resolve()
         if name == "file" and not path.is_relative_to(folder):
-            raise PolicyError(f"policy file '{value}' is not in the server's policy directory", hint="give its name alone")
+            raise PolicyError(
+                f"policy file '{value}' is not in the server's policy directory", hint="give its path relative to that directory"
+            )
         found.append((name, str(path) if name == "file" else value))
     return tuple(found)
 
@@ -71,13 +73,13 @@ def record(host: EngineHost, statement: SetRecording, context: Context) -> Outco
     """Begin a recording, or end it and return its lines."""
     scheduler = host.runtime.scheduler
     if scheduler is None:
-        raise Unsupported("a run in virtual time records nothing", hint="record a live server")
+        raise Unsupported("a run in virtual time cannot be recorded", hint="record a running server")
     return _begin_recording(host, scheduler, statement, context) if statement.begins else _end_recording(host, statement, context)
 
 
 def _begin_recording(host: EngineHost, scheduler: LiveScheduler, statement: SetRecording, context: Context) -> Outcome:
     if statement.what in host.recordings:
-        raise IllegalMove(f"{statement.what.value.lower()} are being recorded already", hint="only one recording of a kind at a time")
+        raise IllegalMove(f"{statement.what.value.lower()} are already being recorded", hint="wait for the end of that recording")
     now_ns = host.runtime.arrival_ns()
     if statement.what is Recorded.ARRIVALS:
         recording = ArrivalRecording(scheduler, host.network, now_ns)
@@ -92,7 +94,7 @@ def _end_recording(host: EngineHost, statement: SetRecording, context: Context) 
     owner, recording = host.recordings.get(statement.what, (None, None))
     if recording is None or owner is not context.owner:
         raise IllegalMove(
-            f"this connection records no {statement.what.value.lower()}", hint=f"START RECORDING {statement.what.value} comes first"
+            f"this connection records no {statement.what.value.lower()}", hint=f"send START RECORDING {statement.what.value} first"
         )
     del host.recordings[statement.what]
     if statement.what is Recorded.ARRIVALS:
@@ -100,7 +102,7 @@ def _end_recording(host: EngineHost, statement: SetRecording, context: Context) 
     told = recording.end(host.runtime.arrival_ns())
     outcome = table([("line", "TEXT")], [(line,) for line in told.lines])
     word = f"recorded {told.seconds:.1f} s"
-    return Outcome(outcome.columns, outcome.values, (word + (", cut at the bound of what a recording holds" if told.cut else ""),))
+    return Outcome(outcome.columns, outcome.values, (word + (", cut at the bound on the size of a recording" if told.cut else ""),))
 
 
 def release_recordings(host: EngineHost, owner: object) -> None:

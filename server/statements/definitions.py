@@ -29,7 +29,7 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
     """Register a stream, and the streams of its late rows and errors where they do not exist."""
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
-        return said(f"there is a stream {definition.name} already")
+        return said(f"stream {definition.name} already exists")
     host.check_durable(f"stream {definition.name}", definition.durability)
     sides = side_streams.definitions_for(host.catalog, definition)
     if not context.restoring:
@@ -69,7 +69,7 @@ def _kept(host: EngineHost, kind: str, definition: StreamDefinition | TableDefin
 def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, context: Context) -> Outcome:
     """Start the SELECT and let others read what it gives under the stream's name."""
     if statement.if_not_exists and host.catalog.find(statement.name) is not None:
-        return said(f"there is a stream {statement.name} already")
+        return said(f"stream {statement.name} already exists")
     planned = running.plan(host, statement.query, {}, statement.text)
     derived = derived_stream(statement.name, planned)
     if not context.restoring:
@@ -108,7 +108,9 @@ def read_table_file(host: EngineHost, definition: TableDefinition, given_up: Ask
             blocks.append(block)
             held_bytes += sum(column.nbytes() for column in block.columns)
             if held_bytes > rules.bytes_max:  # a few bytes of Parquet may stand for any number of rows
-                raise BadInput(f"the rows of {path.name} hold more than {rules.bytes_max} bytes", hint="raise file_bytes_max")
+                raise BadInput(
+                    f"the rows of {path.name} hold more than {rules.bytes_max} bytes", hint="raise file_bytes_max, or load a smaller file"
+                )
             if given_up():
                 raise GivenUp("the statement was given up while its file was read")
     return TableRows(blocks, file.refused, [f"{file.rows - file.refused} rows loaded from {path.name}", *file.told()])
@@ -118,13 +120,13 @@ def create_table(host: EngineHost, statement: CreateTable, context: Context) -> 
     """Register a stored relation, and load its file if it names one."""
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
-        return said(f"there is a table {definition.name} already")
+        return said(f"table {definition.name} already exists")
     host.check_durable(f"table {definition.name}", definition.durability)
     if not context.restoring:
         host.check_relation_names(definition.name)
         if definition.schema.position("op") is not None:
-            message = f"table {definition.name}: published rows carry op, where '-' deletes, so no column may be called op"
-            raise InvalidDefinition(message, hint="take another name")
+            message = f"table {definition.name} cannot have a column op: in published rows, op = '-' deletes a row"
+            raise InvalidDefinition(message, hint="choose another name for the column")
     notices = [f"table {definition.name} created"]
     with host.store.change():
         intake = _opened_later(host, "table", definition, context)
@@ -147,7 +149,7 @@ def create_class(host: EngineHost, statement: CreateClass, context: Context) -> 
     """Register a query class."""
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find_class(definition.name) is not None:
-        return said(f"there is a class {definition.name} already")
+        return said(f"class {definition.name} already exists")
     with host.store.change() as change:
         host.catalog.add(definition)
         host.register_class(definition)

@@ -37,7 +37,7 @@ def _drop_class(host: EngineHost, statement: Drop) -> Outcome:
     host.catalog.query_class(name)
     members = [q.name for q in host.queries if q.planned.physical.options.class_name == name]
     if members:
-        raise InUse(f"class {name} has the queries {', '.join(members)}", hint="drop them first")
+        raise InUse(f"class {name} is used by the queries {', '.join(members)}", hint="drop these queries first")
     with host.store.change() as change:
         host.store.forget([("class", name)], [])
         change.after(lambda: host.forget_class(name))
@@ -92,7 +92,7 @@ def _check_side_outputs(host: EngineHost, name: str) -> None:
         if isinstance(s, StreamDefinition) and s.name != name and name in (s.late_into, s.errors_into)
     ]
     if users:
-        raise InUse(f"{name} takes the late rows or errors of {', '.join(users)}", hint="drop that stream first")
+        raise InUse(f"{name} takes the late rows or errors of {', '.join(users)}", hint=f"drop {', '.join(users)} first")
 
 
 class _Dropped:

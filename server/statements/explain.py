@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 NS_PER_US = 1_000
 NAMES_SHOWN_MAX = 8
 ARRIVAL_TIME = (
-    "arrival time never runs back; it follows the system's clock at most 10% faster or slower, and a jump of more than a second after 10 s"
+    "arrival time never runs backwards; it follows the system clock at most 10% faster or slower, "
+    "and a jump of more than a second after 10 s"
 )
 
 
@@ -48,7 +49,10 @@ def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
     planned = query.planned if query is not None else running.plan(host, statement.query, {}, statement.text)
     if statement.mode is ExplainMode.ANALYZE:
         if query is None:
-            raise InvalidDefinition("EXPLAIN ANALYZE shows what running operators cost", hint="start the SELECT and name its query")
+            raise InvalidDefinition(
+                "EXPLAIN ANALYZE needs a running query, because it shows measured costs",
+                hint="create a query from the SELECT, and give its name",
+            )
         return _analyzed(host, query)
     if statement.mode is ExplainMode.QOS:
         return promises(host, planned, query)
@@ -111,10 +115,11 @@ def sharing_lines(host: EngineHost, planned: PlannedQuery, query: Query | None) 
 def _silence(stream: StreamDefinition) -> str:
     """What ends a window when no row comes (K14)."""
     if stream.time.column is None:
-        return "in silence windows close by the clock"
+        return "without new rows, windows close by the clock"
     if stream.time.idle_us and stream.time.idle_flush:
-        return "in silence windows close when the stream is idle"
-    return "in silence windows stay open until the stream ends" + (", idle it holds no other input back" if stream.time.idle_us else "")
+        return "without new rows, windows close when the stream is idle"
+    idle = "; while idle, the stream delays no other input" if stream.time.idle_us else ""
+    return f"without new rows, windows stay open until the stream ends{idle}"
 
 
 def _running(host: EngineHost, query: Query) -> list[str]:

@@ -203,7 +203,7 @@ def _feeders(host: EngineHost, query: Query) -> list[Query]:
 
 def _nothing_held(stream: str, text: str) -> Unsupported:
     return Unsupported(
-        f"no rows of stream {stream} are held, so there is nothing to answer from at once",
-        hint=f"CREATE QUERY name AS SELECT * FROM {stream} and FETCH SELECT … FROM name; or run this SELECT as a query and FETCH it; or "
-        "give the stream DURABILITY journal",
+        f"no rows of stream {stream} are held, so FETCH has nothing to read",
+        hint=f"start CREATE QUERY name AS SELECT * FROM {stream}, then FETCH SELECT … FROM name; or start this SELECT as a query and FETCH "
+        "it; or create the stream with DURABILITY journal",
     )

@@ -28,7 +28,7 @@ def create_function(host: EngineHost, statement: CreateFunction, context: Contex
     """Start the function's process, which reads the file, and let queries call it."""
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find_function(definition.name) is not None:
-        return said(f"there is a function {definition.name} already")
+        return said(f"function {definition.name} already exists")
     process: FunctionProcess = context.prepared or load_function(host, definition, stored=context.restoring)
     digest = hashlib.sha256(process.source.encode()).hexdigest()
     function = UserFunction(definition.name, definition.parameters, definition.result, definition.limit_us, digest, process)
@@ -75,7 +75,7 @@ def _read(definition: FunctionDefinition, folder: str) -> str:
     except OSError as error:
         raise InvalidDefinition(f"cannot read {path}: {error.strerror}", hint="the server looks for the file on its own machine") from error
     except UnicodeDecodeError as error:
-        raise InvalidDefinition(f"{path} is not UTF-8 text (byte {error.start})") from error
+        raise InvalidDefinition(f"{path} is not UTF-8 text (byte {error.start})", hint="save the file as UTF-8") from error
 
 
 def show_functions(host: EngineHost) -> Outcome:

@@ -47,7 +47,7 @@ def select(host: EngineHost, statement: SelectStatement, context: Context) -> Ou
 def create_query(host: EngineHost, statement: CreateQuery, context: Context) -> Outcome:
     """Start a durable query."""
     if statement.if_not_exists and host.queries.find(statement.name) is not None:
-        return said(f"there is a query {statement.name} already", query=statement.name)
+        return said(f"query {statement.name} already exists", query=statement.name)
     name = host.check_query_name(statement.name)
     options = {option.name: option.value for option in statement.options}
     planned = running.plan(host, statement.query, options, statement.text)
@@ -83,7 +83,7 @@ def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
     while ahead:
         name = ahead.pop()
         if name == target:
-            raise InvalidDefinition(f"INSERT INTO {target} reads what it writes, so it would never end")
+            raise InvalidDefinition(f"INSERT INTO {target} would read its own rows and never end", hint="write to another stream")
         if name in seen:
             continue
         seen.add(name)
@@ -146,7 +146,7 @@ def _source_of(submission: Submission) -> tuple[Any, str | None]:
         return submission.plan, None
     statement = parse_statement(submission.sql or "")
     if not isinstance(statement, SelectStatement):
-        raise InvalidDefinition("only a SELECT can be submitted", hint="other statements are executed")
+        raise InvalidDefinition("only a SELECT can be submitted", hint="send other statements with execute, or with millstream sql")
     return statement, statement.text
 
 
@@ -156,7 +156,9 @@ def _take_times(query: Query, planned: PlannedQuery) -> None:
     query.start_at_us = query.start_at_us if query.start_at_us is not None else options.start_at_us
     query.lifetime_us = query.lifetime_us if query.lifetime_us is not None else options.lifetime_us
     if query.lifetime_us is not None and query.lifetime_us <= 0:
-        raise InvalidDefinition("a lifetime must be positive")
+        raise InvalidDefinition(
+            f"a lifetime must be positive, not {query.lifetime_us / 1e6:g} s", hint="leave it out for a query without end"
+        )
 
 
 def _not_rebuilt(host: EngineHost, query: Query) -> list[str]:
@@ -166,7 +168,9 @@ def _not_rebuilt(host: EngineHost, query: Query) -> list[str]:
     lost = [name for name in names if name not in kept]
     if not kept or not 0 < len(lost) < len(names):
         return []
-    return [f"after a restart the query begins anew: {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not journaled"]
+    return [
+        f"after a restart, the query starts again with empty state: {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not journaled"
+    ]
 
 
 def _completeness(query: Query) -> list[str]:
@@ -175,7 +179,7 @@ def _completeness(query: Query) -> list[str]:
         return []
     at = format_timestamp(query.complete_from_us)
     if query.planned.physical.options.history:
-        return [f"the first window begins at {at}: of earlier ones not all rows are held"]
+        return [f"the first window begins at {at}: the server does not hold all rows of earlier windows"]
     return [f"windows that begin before {at} lack the rows from before the query"]
 
 

@@ -375,7 +375,7 @@ def test_publish_unpacks_files_and_standard_input(threaded: ThreadedServer, run:
     assert len(threaded.server.rows["s"]) == 2 * before
     code, _, err = run("publish", "s", "--format", form, stdin=packed[:-4])
     assert code == 1
-    assert err.splitlines()[-1].startswith("error: the input is packed, and damaged or cut off: ")
+    assert err.splitlines()[-1].startswith("error: the compressed input is damaged or incomplete: ")
 
 
 def test_publish_refuses_files_that_are_not_what_they_say(run: Run, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_one_recording_of_a_kind_at_a_time_and_it_ends_with_its_connection() -> 
         await first.execute(STREAM)
         await first.execute("START RECORDING")
         await first.execute("START RECORDING DECISIONS")
-        with pytest.raises(MillstreamError, match="arrivals are being recorded already"):
+        with pytest.raises(MillstreamError, match="arrivals are already being recorded"):
             await second.execute("START RECORDING ARRIVALS")
         with pytest.raises(MillstreamError, match="this connection records no arrivals"):
             await second.execute("STOP RECORDING")

@@ -56,7 +56,7 @@ def test_with_history_held_no_window_is_answered_in_part_whether_work_is_shared_
         await client.execute(STREAM)
         await client.publish("s", seconds(0, 8))
         told = await client.execute(f"CREATE QUERY held AS {COUNTED} WITH (history = 'held')")
-        assert "the first window begins at 1970-01-01T00:00:10Z: of earlier ones not all rows are held" in told.notices
+        assert "the first window begins at 1970-01-01T00:00:10Z: the server does not hold all rows of earlier windows" in told.notices
         subscription = await client.subscribe("held")
         await client.publish("s", seconds(8, 21))
         assert await rows_of(subscription, 2) == [{"k": 0, "n": 5}, {"k": 1, "n": 5}]

@@ -30,9 +30,9 @@ def section(lines: list[str], name: str) -> list[str]:
 def test_explain_shows_how_the_time_of_each_source_comes_about_also_in_silence() -> None:
     (line,) = section(explained("EXPLAIN first"), "Sources")
     assert line.startswith("s: TIMESTAMP BY ts UNIT s DELAY 5 SECONDS IDLE 3 SECONDS FLUSH")
-    assert line.endswith("in silence windows close when the stream is idle")
+    assert line.endswith("without new rows, windows close when the stream is idle")
     line, clock = section(explained("EXPLAIN SELECT n FROM c"), "Sources")
-    assert line.endswith("in silence windows close by the clock")
+    assert line.endswith("without new rows, windows close by the clock")
     assert "arrival time never runs back" in clock
     assert f"  {clock}" in explained("EXPLAIN SEMANTICS SELECT n FROM c")
     (line,) = section(explained("EXPLAIN SEMANTICS SELECT n FROM d"), "Sources")

@@ -1,2 +1,2 @@
--- must fail: table t: published rows carry op, where '-' deletes, so no column may be called op
+-- must fail: table t cannot have a column op: in published rows, op = '-' deletes a row
 CREATE TABLE t (k INT, op TEXT, PRIMARY KEY (k));
