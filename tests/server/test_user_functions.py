@@ -230,7 +230,7 @@ def test_an_exception_whose_text_raises_costs_its_row_alone() -> None:
     [
         ("CREATE FUNCTION abs(x INT) RETURNS INT FROM 'FILE'", "ABS is a function of the language"),
         ("CREATE FUNCTION sum(x INT) RETURNS INT FROM 'FILE'", "SUM is a function of the language"),
-        ("CREATE FUNCTION \"A b\"(x INT) RETURNS INT FROM 'FILE'", "a name|lower-case name"),
+        ("CREATE FUNCTION \"A b\"(x INT) RETURNS INT FROM 'FILE'", "a lower-case Python name"),
         ("CREATE FUNCTION f() RETURNS INT FROM 'FILE'", "at least one parameter"),
         ("CREATE FUNCTION f(x INT, x INT) RETURNS INT FROM 'FILE'", "named twice"),
         ("CREATE FUNCTION f(x INT) FROM 'FILE'", "RETURNS"),
