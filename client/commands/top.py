@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(every: float, once: bool, connect: Callable[[], Client]) -> None:
     """Watch queries, streams, classes, the policy and the workers.
 
-    Sort and filter the lists, open a query, pause it, or choose another policy. The key ? lists all keys; q quits.
+    Sort and filter the lists, open a query, pause it, or choose another policy. The key ? lists all keys; q or Ctrl-C quits.
     """
     source = Server(connect)
     try:

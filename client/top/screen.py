@@ -212,6 +212,7 @@ class TopScreen(App[None]):
         Binding("p", "policy", "Policy"),
         Binding("question_mark", "help", "Keys", key_display="?"),
         Binding("q", "quit", "Leave"),
+        Binding("ctrl+c", "quit", show=False, priority=True),  # as of any command, also with a box open
     ]
 
     def __init__(self, source: Source, every_s: float = 1.0) -> None:

@@ -161,7 +161,10 @@ def _reason(error: BaseException) -> bytes:
         if trace.tb_frame.f_globals.get("__name__", "").startswith(MODULE):
             line = trace.tb_lineno
         trace = trace.tb_next
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_MAX]
+    try:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:REASON_MAX]
+    except BaseException:  # the text of the user's exception is the user's code too
+        text = "an exception that has no text, as its __str__ raises another"
     return (text if line is None else f"{text} (line {line})").encode("utf-8", "replace")
 
 

@@ -317,6 +317,19 @@ def test_any_number_of_queries_is_scrolled_and_the_cursor_stays_on_its_row(count
     drive(test, source, size)
 
 
+@pytest.mark.parametrize("before", [(), ("slash", "g"), ("question_mark",), ("enter",)], ids=["panes", "filter", "keys", "details"])
+def test_ctrl_c_leaves_from_everywhere(before: tuple[str, ...]) -> None:
+    async def test(pilot: Pilot[None], app: TopScreen) -> None:
+        await pilot.press(*before)
+        await pilot.pause()
+        assert not app._exit
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+        assert app._exit
+
+    drive(test, FakeServer())
+
+
 def test_keys_sort_turn_round_and_filter() -> None:
     async def test(pilot: Pilot[None], app: TopScreen) -> None:
         await pilot.press("s")

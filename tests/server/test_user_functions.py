@@ -213,12 +213,24 @@ def test_a_call_that_fails_for_many_reasons_tells_some_of_them_apart(files: Path
         made.close()
 
 
+def test_an_exception_whose_text_raises_costs_its_row_alone() -> None:
+    mute = "class Mute(Exception):\n    def __str__(self):\n        raise Mute\n"
+    source = f"{mute}\ndef f(n):\n    if 2 in n: raise Mute\n    return n\n"
+    made = FunctionProcess(definition_of("CREATE FUNCTION f(n BIGINT) RETURNS BIGINT FROM 'f.py' TIME LIMIT 20 SECONDS"), source)
+    try:
+        answer = made([pa.array(range(5), pa.int64())])
+        assert answer.values.to_pylist() == [0, 1, None, 3, 4]
+        assert [(rows, "has no text" in reason and "(line 6)" in reason) for reason, rows in answer.failed.items()] == [([2], True)]
+    finally:
+        made.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
         ("CREATE FUNCTION abs(x INT) RETURNS INT FROM 'FILE'", "ABS is a function of the language"),
         ("CREATE FUNCTION sum(x INT) RETURNS INT FROM 'FILE'", "SUM is a function of the language"),
-        ("CREATE FUNCTION \"A b\"(x INT) RETURNS INT FROM 'FILE'", "a name|lower-case name"),
+        ("CREATE FUNCTION \"A b\"(x INT) RETURNS INT FROM 'FILE'", "a lower-case Python name"),
         ("CREATE FUNCTION f() RETURNS INT FROM 'FILE'", "at least one parameter"),
         ("CREATE FUNCTION f(x INT, x INT) RETURNS INT FROM 'FILE'", "named twice"),
         ("CREATE FUNCTION f(x INT) FROM 'FILE'", "RETURNS"),
