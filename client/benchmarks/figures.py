@@ -13,7 +13,7 @@ import click
 # Keys that say which figure it is, and keys of figures that are better when greater, or when smaller.
 IDENTITY = ("name", "policy", "operators", "queries", "workers", "train", "class", "priority", "shared", "clients", "groups", "durability")
 GREATER = ("rows_per_s", "ratio")
-SMALLER = ("p50_ms", "p99_ms", "p9999_ms", "peak_rss_mb", "overhead", "bytes_per_row", "ns_each")
+SMALLER = ("p50_ms", "p99_ms", "p9999_ms", "peak_rss_mb", "overhead", "bytes_per_row", "ns_each", "write_ms", "read_ms", "bytes")
 NOISE_MIN = 0.10  # below that nothing is said to have moved: a busy machine alone does as much
 
 _UNITS = {
@@ -27,6 +27,9 @@ _UNITS = {
     "cpu_s": "CPU s",
     "bytes_per_row": "bytes/row",
     "ns_each": "CPU ns each",
+    "write_ms": "write ms",
+    "read_ms": "read ms",
+    "copy_ms": "copy ms",
 }
 
 

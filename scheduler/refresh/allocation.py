@@ -99,20 +99,24 @@ def _within(at: Callable[[float], Column], spent: Callable[[Column], float], bud
     high, low = dearest, dearest - 1.0
     while spent(at(low)) < budget:
         high, low = low, dearest - 2.0 * (dearest - low)
-    above, below = spent(at(low)) - budget, spent(at(high)) - budget
-    found = at(low)
+    much = at(low)
+    little = at(high) if high < dearest else np.zeros_like(much)  # rounding may buy at the dearest price what it should not
+    above, below = spent(much) - budget, spent(little) - budget
     for step in range(_STEPS_MAX):
         # The line between the ends where it helps, else the middle: every third step halves what is left.
         middle = low + (high - low) * (above / (above - below) if step % 3 else 0.5)
+        if not low < middle < high:
+            break
         found = at(middle)
         rest = spent(found) - budget
+        if rest > 0.0:
+            low, above, much = middle, rest, found
+        else:
+            high, below, little = middle, rest, found
         if abs(rest) <= _CLOSE * budget:
             break
-        if rest > 0.0:
-            low, above = middle, rest
-        else:
-            high, below = middle, rest
-    return found * (budget / spent(found))
+    # What copies of equal worth get may jump between two neighbouring prices. All that lies between is worth the same.
+    return little + (much - little) * (-below / (above - below))
 
 
 # ---- partitions

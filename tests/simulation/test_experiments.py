@@ -57,10 +57,11 @@ def test_a_negated_ranking_makes_claims_fail(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_a_negated_memory_release_makes_claims_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(claim.holds for claim in findings("p-burst").claims)
+    held = {claim.text for claim in findings("p-burst").claims if claim.holds}
     right = MemoryRelease.rank
     monkeypatch.setattr(MemoryRelease, "rank", lambda self, view, now_ns: -right(self, view, now_ns))
-    assert not all(claim.holds for claim in findings("p-burst", runner.ResultStore()).claims)
+    claims = findings("p-burst", runner.ResultStore()).claims
+    assert held - {claim.text for claim in claims if claim.holds}
 
 
 def test_an_effect_holds_from_half_of_its_size_on() -> None:

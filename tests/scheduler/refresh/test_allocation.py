@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.refresh.allocation import (
@@ -59,6 +59,8 @@ COPIES = st.lists(st.tuples(st.floats(0.01, 5.0), st.floats(0.01, 20.0), st.floa
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
+@example(rows=[(1.0, 4.0, 4.0), (1.0, 16.0, 1.0)], share=0.0625, seed=0)  # equal worth, and a budget too small for a price of its own
+@example(rows=[(0.88, 10.74, 7.66), (0.97, 9.03, 7.64), (0.5, 9.0, 7.0)], share=0.0625, seed=1)
 @given(rows=COPIES, share=st.floats(0.05, 5.0), seed=st.integers(0, 1_000))
 def test_no_other_way_to_spend_the_budget_is_perceived_as_fresher(rows: list[tuple[float, float, float]], share: float, seed: int) -> None:
     copies = Copies(*(np.array(column) for column in zip(*rows, strict=True)))
