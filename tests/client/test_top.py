@@ -234,8 +234,12 @@ async def settled(pilot: Pilot[None], app: TopScreen) -> None:
 
 async def looked(pilot: Pilot[None], app: TopScreen) -> None:
     await app.look()
-    await pilot.pause()  # cells are new
-    await pilot.pause()  # columns are as wide as they need
+    await pilot.pause()
+    for _ in range(1_000):  # cells are new; columns are as wide as they need when the tables were idle
+        if not any(table._require_update_dimensions for table in app.screen_stack[0].query(PaneTable)):
+            break
+        await pilot.pause()
+    await pilot.pause()
 
 
 def seen(app: TopScreen) -> list[str]:

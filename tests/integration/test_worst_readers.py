@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 
 import pytest
 from millstream.client.benchmarks import hostile
 from millstream.client.benchmarks.attacks import ATTACKS, Target, one_round
-from millstream.client.benchmarks.chain_workload import NAME, START_US
+from millstream.client.benchmarks.chain_workload import NAME
 from millstream.client.benchmarks.daemon import Daemon, daemon
 from millstream.client.connection import AsyncClient, connect_async
 from millstream.client.errors import MillstreamError
 
 from tests.support.live_server import rows_of
 
+START = dt.datetime(2023, 11, 14, tzinfo=dt.UTC)
 ROWS = 20  # of honest work after each kind
 MEMORY_MB_MAX = 1_536  # 100 of the program, 256 of all peers, the answers being made, and what a kind's query holds of a thousand rows
 WITHIN_S = 240.0
@@ -53,7 +55,7 @@ async def _attacked(server: Daemon) -> None:
 
 
 def _row(key: int) -> dict[str, object]:
-    return {"ts": START_US + key, "key": key, "a": 0, "b": 0, "price": 50.0, "tag": f"t{key}"}
+    return {"ts": START + dt.timedelta(microseconds=key), "key": key, "a": 0, "b": 0, "price": 50.0, "tag": f"t{key}"}
 
 
 async def _settled(admin: AsyncClient) -> None:

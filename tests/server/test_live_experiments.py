@@ -78,9 +78,7 @@ def findings(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, b
 def test_judging_follows_the_numbers() -> None:
     spent = {"orders": 1, "steps": 1, "operators": 1}
     shares = {"bucketing": 4, "fixed": 7, "slope": 15}
-    decided = {
-        name: {"choosing_ns": share, "deciding_ns": share + 20, "running_ns": 80 - share, **spent} for name, share in shares.items()
-    }
+    decided = {name: {"choosing_ns": share, "deciding_ns": share + 20, "running_ns": 80 - share, **spent} for name, share in shares.items()}
     assert all(findings("c-10000-live", decided).values())
     assert not all(findings("c-10000-live", {**decided, "slope": {**decided["slope"], "choosing_ns": 20}}).values())
     shown = {"tasks": 1, "interval_ms": 1.0}
