@@ -55,6 +55,10 @@ class Ingested:
         """Rows let in; a control item has none."""
         return sum(a.rows for a in self.arrivals[:1])
 
+    def told(self) -> list[Arrived]:
+        """Return what a scheduler is to be told of."""
+        return [a for a in self.arrivals if a.rows or a.controls or a.shed]
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
