@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.graph import OperatorId, QueryId
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Train
-from millstream.engine.flow.replay import PastItem, Replay
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.embedded.virtual_runtime import VirtualRuntime
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastItem
 
 TRAIN_ROWS = 16_384
 
@@ -101,6 +103,8 @@ class PrivateEngine:
 
     def replay(self, physical: PhysicalQuery, pasts: Mapping[str, Iterator[PastItem]]) -> list[Train]:
         """Return the answer's trains over what came once on each stream, with the arrival numbers and watermarks of then."""
+        from millstream.engine.flow.replay import Replay  # most answers need none
+
         answer = self._begin(physical)
         replay = Replay(self.network.ingress, [(self.network.sources[name], items) for name, items in pasts.items()], TRAIN_ROWS)
         while (step := replay.step(0)) is not None:

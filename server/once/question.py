@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, TableDefinition
 from millstream.engine.data.train import Train
 from millstream.engine.expressions.values import format_timestamp
-from millstream.engine.flow.replay import PastItem
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.fork import Fork
 from millstream.server.embedded.private_engine import PrivateEngine
@@ -21,6 +20,9 @@ from millstream.server.host.contract import HeldBlock, HeldPast, HeldRows
 from millstream.server.once.held import net_rows
 from millstream.server.results.outcome import NamedResult, Outcome
 from millstream.server.results.trains import ResultShape
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastItem
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from millstream.engine.plan.join_binder import check_times, table_of_rows
 from millstream.engine.plan.logical import Aggregate, walk_plan
 from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.runtime import fork
-from millstream.server.archive.history import NO_BOUNDS, TimeBounds
 from millstream.server.host.contract import HeldBlock, HeldPast, HeldRows
 from millstream.server.host.queries import Query
 from millstream.server.once.held import (
@@ -35,6 +34,7 @@ from millstream.server.results.outcome import Outcome
 
 if TYPE_CHECKING:
     from millstream.server.archive.archiver import StreamArchive
+    from millstream.server.archive.history import TimeBounds
     from millstream.server.host.contract import Context
     from millstream.server.host.engine_host import EngineHost
 
@@ -93,6 +93,10 @@ def prepare(host: EngineHost, statement: Fetch) -> Asked:
 
 def _histories(host: EngineHost, statement: Fetch, planned: PlannedQuery, queries: Mapping[str, Query]) -> dict[str, TimeBounds]:
     """Return the bounds of the archived streams whose history is asked for, those behind derived streams too."""
+    if not statement.history:
+        return {}
+    from millstream.server.archive.history import NO_BOUNDS, TimeBounds  # loaded by the first that needs it
+
     found: dict[str, TimeBounds] = {}
     for asked in statement.history:
         name, bounds = asked.stream.text, TimeBounds(asked.from_us, asked.to_us)
