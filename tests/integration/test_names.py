@@ -49,9 +49,7 @@ def test_a_name_works_with_every_verb_on_every_surface_or_is_refused_at_creation
                 f"CREATE TABLE {q} (k INT, PRIMARY KEY (k))",
                 f"CREATE STREAM {q} AS SELECT v FROM base",
             ):
-                with pytest.raises(
-                    MillstreamError, match=r"the name .* is taken by a query; streams, tables and queries share their names"
-                ):
+                with pytest.raises(MillstreamError, match="is taken by a query; streams, tables and queries share their names"):
                     await client.execute(create)
             for verb in ("PAUSE", "RESUME", "STOP", "START"):
                 await client.execute(f"{verb} QUERY {q}")
