@@ -171,7 +171,7 @@ def _while_asked(is_given_up: Asks) -> Wait:
         poll.register(descriptor, event)
         while True:
             if is_given_up():
-                raise GivenUp("the request was given up while it ran")
+                raise GivenUp("the request was cancelled while it ran")
             if poll.poll(LOOK_MS):
                 return
 
