@@ -56,6 +56,7 @@ class Recovery:
         self._paused: list[Query] = []
         self._fed: list[_FedRows] = []
         self._fed_upto: dict[str, int] = {}
+        self._from_the_past: list[Query] = []  # which is let into them anew, as nothing says what they held
 
     def defer(self, query: Query) -> None:
         """Begin a query when its time has come."""
@@ -87,6 +88,8 @@ class Recovery:
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
             self._stand(checkpoint)
+        self._from_the_past = [q for q in self._deferred if q.planned.physical.options.archive]
+        self._deferred = [q for q in self._deferred if q not in self._from_the_past]
         self._replay(floor, checkpoint)
         host.network.ingress.advance_to(journal.end)
         self._begin_due(None)
@@ -139,6 +142,7 @@ class Recovery:
                 continue
             self._deferred.remove(query)
             query.rows_out = held.rows
+            query.stands = True
             if self._begin(query) and query.id is not None:
                 self._take_up(query, held.operators)
 
@@ -244,5 +248,7 @@ class Recovery:
         host.feeder = DirectFeeder(host.feed)
         for fed in self._fed:
             host.feeder.feed(fed.stream, fed.order, fed.seqs, fed.columns)
+        for query in self._from_the_past:
+            self._begin(query)
         for query in self._paused:
             running.move(host, query, Verb.PAUSE)
