@@ -247,7 +247,7 @@ class Store:
 
     def run_of(self, key: str) -> StoredRun | None:
         """Return the run that can be rebuilt under a key, or None."""
-        found = self._rows("SELECT began_at, identity, earlier FROM runs WHERE key = ?", key)
+        found = self.rows("SELECT began_at, identity, earlier FROM runs WHERE key = ?", key)
         return StoredRun(found[0][0], found[0][1], self.read_json(found[0][2])) if found else None
 
     def set_run(self, key: str, run: StoredRun) -> None:
