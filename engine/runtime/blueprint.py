@@ -14,7 +14,7 @@ from millstream.engine.flow.shedding import ShedKey
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.runtime.branches import Branches
-from millstream.engine.sharing.shared import Port, Shared, SharedOutput, Wire
+from millstream.engine.sharing.registry import Port, Shared, SharedOutput, Wire
 from millstream.engine.sharing.splicing import awaken, put_in_force
 
 

@@ -21,8 +21,7 @@ from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuer
 from millstream.engine.receipts.build import keeper_for, lineages_of
 from millstream.engine.runtime.blueprint import Blueprint
 from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
-from millstream.engine.sharing.registry import Registry
-from millstream.engine.sharing.shared import Key, Port, Shared, SharedOutput, Wire
+from millstream.engine.sharing.registry import Key, Port, Registry, Shared, SharedOutput, Wire
 from millstream.engine.synopses.answers import OutputColumns
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 

@@ -34,8 +34,7 @@ from millstream.engine.runtime.branches import branches_of
 from millstream.engine.runtime.handover import Handover
 from millstream.engine.runtime.instantiator import Ids, Instantiator
 from millstream.engine.runtime.memory import Memory
-from millstream.engine.sharing.registry import Registry
-from millstream.engine.sharing.shared import Port, Shared, counts_of
+from millstream.engine.sharing.registry import Port, Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import ChoosePeriods, regroup, take_out_of_force
 from millstream.engine.synopses.answers import LateRule
 

@@ -17,8 +17,7 @@ from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.sharing.containment import normal_recipe
-from millstream.engine.sharing.registry import Registry
-from millstream.engine.sharing.shared import Key, Port, Shared
+from millstream.engine.sharing.registry import Key, Port, Registry, Shared
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 STACKED_MAX = 16  # ever stricter filters of as many queries: more would only pass each row from one to the next

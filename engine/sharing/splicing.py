@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from millstream.engine.data.records import dataclass
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.sharing.shared import SharedOutput
+from millstream.engine.sharing.registry import SharedOutput
 from millstream.engine.synopses.answers import LateRule
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
