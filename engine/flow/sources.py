@@ -208,6 +208,27 @@ class Ingress:
             self._publish()
         return ingested
 
+    def push_again(
+        self,
+        source: Source,
+        columns: Sequence[Column],
+        seqs: Int64Array,
+        times: Int64Array,
+        track: WatermarkTrack,
+        *,
+        arrival_ns: int,
+    ) -> Ingested:
+        """Let in rows that came once, with the arrival numbers and the W that they had: `track` goes on where the source's log ends.
+
+        Nothing is written down. What is known to have come is moved on by `advance_to`, once all streams have theirs (replay.py).
+        """
+        with self.lock:
+            train = _rows_train(source, columns, len(seqs), track.lo, track.hi, Numbers(len(seqs), array=times), arrival_ns, track)
+            train.seq = Numbers(len(seqs), array=seqs)
+            arrivals = self._append(source, train, arrival_ns)
+            source.watermark_us = track.end
+        return Ingested(source.definition.name, track.lo, track.hi, tuple(arrivals), track.end)
+
     def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[Arrived, ...]) -> Ingested:
         source, rule, skewed = part.source, part.source.definition.time, 0
         if source.time_position is not None:

@@ -136,7 +136,7 @@ class QueryBook:
         """Return `name` if a query may be called so now; InvalidDefinition or NameTaken otherwise."""
         validate_name(name, "query name")
         if name in self._by_name:
-            raise NameTaken(f"there is a query {name} already", hint=f"DROP QUERY {name} first, or take another name")
+            raise NameTaken(f"the name {name} is taken by a query", hint=f"write DROP QUERY {name} first, or take another name")
         return name
 
     @property

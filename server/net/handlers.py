@@ -86,7 +86,7 @@ def handle_cancel_request(session: Session, message: say.CancelRequest) -> None:
     for waiting in session.requests:
         if waiting.request == message.target:
             session.withdraw(waiting)
-            session.send(say.Failure("cancelled", "the request was given up before it began", message.target))
+            session.send(say.Failure("cancelled", "the request was cancelled before it began", message.target))
             session.send(say.Reply(message.request, info={"cancelled": True}))
             return
     given_up = session.answered == message.target and session.give_up()
