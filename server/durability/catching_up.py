@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
 from millstream.engine.data.graph import QueryId
-from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.replay import PastItem, PastSources, Replay
 from millstream.engine.flow.sources import Source
 from millstream.scheduler.errors import SchedulerError
@@ -28,7 +28,9 @@ from millstream.server.archive.history import NO_BOUNDS, StoredPast, TimeBounds,
 from millstream.server.archive.pieces import WatermarkRule
 from millstream.server.errors import ServerError
 from millstream.server.host.handing_over import NotYet, hand_over
+from millstream.server.host.lifecycle import QueryState
 from millstream.server.journal.following import JournalPlace, follow
+from millstream.server.journal.records import Record
 
 if TYPE_CHECKING:
     from millstream.server.durability.journaling import Journaling
@@ -37,7 +39,10 @@ if TYPE_CHECKING:
 
 STEP_ROWS = 16_384
 AHEAD_ROWS_MAX = 4 * STEP_ROWS  # that wait before the query: more would only take memory
+AHEAD_BYTES_MAX = 32 * 2**20
 NEAR_ROWS = 2 * STEP_ROWS  # of all streams, that may be left for the moment of the handover
+NEAR_ROWS_WAITING = 1024  # that may wait before the query then: the thread that executes statements waits until they are done
+BEHIND_S = 0.1  # how far a query is behind that stays behind the journal
 LOOK_S = 0.005  # between two looks at queries that cannot take more
 STOP_S = 5.0
 RETRY_S = 1.0  # after what the disk or a store refused
@@ -59,13 +64,12 @@ class CatchUp:
         self._upto = past.start
         self._bounds = NO_BOUNDS if past.from_us is None else TimeBounds(past.from_us)
         self._inputs: list[tuple[Source, StreamArchive]] = []
-        self._rules: dict[str, WatermarkRule] = {}
+        self._places: dict[str, JournalPlace] = {}  # behind the last record of a stream that was let in
         self._not_before_s = 0.0
         for source in past.sources.values():
             archive = None if journaling.archives is None else journaling.archives.find(source.definition.name)
             assert archive is not None
             archive.readers += 1
-            self._rules[source.definition.name] = WatermarkRule(source.definition, TIME_MIN)
             self._inputs.append((source, archive))
 
     @property
@@ -102,7 +106,8 @@ class CatchUp:
 
         Raises EngineError when the past cannot be read, ServerError when the disk does not say how far it is.
         """
-        if time.monotonic() < self._not_before_s or any(source.log.rows_held > AHEAD_ROWS_MAX for source, _ in self._inputs):
+        logs = [source.log for source, _ in self._inputs]
+        if time.monotonic() < self._not_before_s or any(map(_is_ahead, logs)):
             return False
         if self._replay is None:
             self._begin_stretch()
@@ -115,13 +120,18 @@ class CatchUp:
         self._replay = None
         left = self._host.network.ingress.next_seq - self._upto
         if self.stays:
-            return left > 0
-        waits = sum(source.log.rows_held for source, _ in self._inputs)
-        return None if left + waits <= NEAR_ROWS else True
+            self._not_before_s = time.monotonic() + BEHIND_S
+            return False
+        if left > NEAR_ROWS:
+            return True
+        if sum(log.rows_held for log in logs) > NEAR_ROWS_WAITING or self.query.state is not QueryState.RUNNING:
+            return False
+        return None
 
     def put_off(self) -> None:
         """Do nothing for a while."""
         self._replay = None
+        self._places.clear()  # something may have been read that was not let in
         self._not_before_s = time.monotonic() + RETRY_S
 
     def _begin_stretch(self) -> None:
@@ -131,28 +141,36 @@ class CatchUp:
         self._replay = self._stretch(upto)
 
     def _stretch(self, upto: int) -> Replay:
-        lo, self._upto = self._upto, upto
+        lo, self._upto = self.past.ingress.next_seq, upto
         return Replay(self.past.ingress, [(s, self._items(s, a, lo, upto)) for s, a in self._inputs], STEP_ROWS)
 
     def _items(self, source: Source, archive: StreamArchive, lo: int, upto: int) -> Iterator[PastItem]:
         """Yield what came of a stream in [lo, upto): from files as far as they go, then from the journal."""
-        rule = self._rules[source.definition.name]
+        name, watermark_us = source.definition.name, source.watermark_us
         while lo < upto:
             state = archive.state
             if state.upto > lo:
-                past = StoredPast(archive.where, archive.definition, state, self._bounds)
-                yield from past.items(lo)
-                lo, rule.watermark_us = state.upto, state.watermark_us
+                yield from StoredPast(archive.where, archive.definition, state, self._bounds).items(lo)
+                lo, watermark_us = state.upto, state.watermark_us
+                self._places.pop(name, None)
                 continue
-            records = follow(self._journaling.disk, self._journaling.journal.safe_parts(), archive.number, JournalPlace(), lo)
+            place = self._places.get(name, JournalPlace())
+            records = follow(self._journaling.disk, self._journaling.journal.safe_parts(), archive.number, place, lo)
             try:
                 first = next(records, None)
             except FileNotFoundError:
                 continue  # it has been archived, and the journal has let go of it
             if first is not None:
-                below = (record for _, _, record in chain((first,), records) if record.lo < upto)
-                yield from journal_items(archive.definition, rule, below, self._bounds)
+                below = self._below(name, chain((first,), records), upto)
+                yield from journal_items(archive.definition, WatermarkRule(archive.definition, watermark_us), below, self._bounds)
             return
+
+    def _below(self, name: str, records: Iterable[tuple[JournalPlace, JournalPlace, Record]], upto: int) -> Iterator[Record]:
+        for _, after, record in records:
+            if record.lo >= upto:
+                return
+            self._places[name] = after
+            yield record
 
     # --- on the thread that executes statements ---
 
@@ -293,8 +311,10 @@ class CatchingUp:
     def _go_live(self, one: CatchUp) -> None:
         try:
             one.go_live()
-        except (Unsupported, InvalidDefinition) as problem:
-            one.stays = one.stays or not isinstance(problem, NotYet)
+        except NotYet:
+            one.put_off()
+        except (Unsupported, InvalidDefinition):
+            one.stays = True
         except (EngineError, SchedulerError, ServerError, OSError) as error:
             self._host.observer.reported("history_waits", f"query {one.query.name} does not go live yet: {error}")
             one.put_off()
@@ -308,6 +328,10 @@ class CatchingUp:
         with self._changed:
             self._queries.append(one)
             self._changed.notify_all()
+
+
+def _is_ahead(log: OutputLog) -> bool:
+    return log.rows_held > AHEAD_ROWS_MAX or log.bytes_held > AHEAD_BYTES_MAX
 
 
 def _refused(why: str, hint: str) -> Unsupported:

@@ -89,8 +89,9 @@ class Recovery:
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
             self._stand(checkpoint)
-        self._from_the_past = [q for q in self._deferred if q.planned.physical.options.archive]
-        self._deferred = [q for q in self._deferred if q not in self._from_the_past]
+        for key, query in tuple(self._deferred.items()):
+            if query.planned.physical.options.archive:
+                self._from_the_past.append(self._deferred.pop(key))
         self._replay(floor, checkpoint)
         host.network.ingress.advance_to(journal.end)
         self._begin_due(None)

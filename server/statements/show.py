@@ -126,7 +126,8 @@ def _queries(host: EngineHost) -> Outcome:
     columns += [("memory_bytes", "BIGINT"), ("memory_bytes_max", "BIGINT")]
     columns += [*OUTPUT_COLUMNS, ("complete_from", "TIMESTAMP"), ("progress", "TEXT"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
     columns += [("failure", "TEXT"), ("text", "TEXT")]
-    return table(columns, rows, "name state class results queued latency_p99_ms target shed accepted")
+    on_their_way = any(query.catching_up is not None for query in host.queries)
+    return table(columns, rows, f"name state {'progress ' if on_their_way else ''}class results queued latency_p99_ms target shed accepted")
 
 
 def _classes(host: EngineHost) -> Outcome:

@@ -243,3 +243,28 @@ def test_a_query_may_begin_in_the_middle_and_says_from_where_it_is_complete_and_
             assert [row for row in late["windows"] if row["window_start"].timestamp() >= 20] == whole
 
     asyncio.run(test())
+
+
+def test_a_query_whose_state_cannot_change_hands_goes_on_behind_the_journal(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            for text in STREAMS:
+                await client.execute(text)
+            await create(client, "first")
+            await publish(client, 0, 20)
+            await settle(harness)
+            feeding(harness).holds_back = lambda query: True
+            await create(client, "late", "WITH (history = 'archive')")
+            late = [query for query in harness.server.application.host.queries if query.name.startswith("late")]
+            for query in late:
+                query.catching_up.stays = True  # type: ignore[union-attr]
+            feeding(harness).holds_back = lambda query: False
+            for start in range(20, 60, 10):
+                await publish(client, start, start + 10)
+                await settle(harness)
+            assert {row["progress"] for row in (await client.execute("SHOW QUERIES")).rows} == {None, "follows the journal"}
+            await end(client)
+            assert await answers(client, "late") == await answers(client, "first")
+
+    asyncio.run(test())
