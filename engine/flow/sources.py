@@ -122,6 +122,23 @@ class MergedPart:
     positions: Int64Array
 
 
+@dataclass(frozen=True, slots=True)
+class GivenPart:
+    """One source's rows whose places and watermark are known from elsewhere: a part of a stream that was cut, or an operator's results.
+
+    `seqs` are the rows' arrival numbers (never falling), `times_us` their event times. After the item `moved[i]`, a row of this source or
+    not, W is at least `reached_us[i]`; both never fall, and all numbers lie in the interval that is pushed. `ends`: its last item ends it.
+    """
+
+    source: Source
+    columns: Sequence[Column]
+    seqs: Int64Array
+    times_us: Int64Array
+    moved: Int64Array
+    reached_us: Int64Array
+    ends: bool = False
+
+
 class Ingress:
     """The one door for rows: gives each its arrival number and puts it in its stream's log, under one lock."""
 
@@ -203,6 +220,31 @@ class Ingress:
             lo, hi = self._numbers(rows, None)
             ingested = [self._push_part(part, lo, hi, arrival_ns, now_us, woken.get(part.source.id, ())) for part in parts]
             self._remember_turns(parts, lo)
+            self._publish()
+        return ingested
+
+    def push_given(self, parts: Sequence[GivenPart], hi: int, *, arrival_ns: int) -> list[Ingested]:
+        """Let in all that the parts' sources have up to the arrival number `hi`: the rows, and how W moved between them.
+
+        The numbers must not have been given out, which is asserted: only an engine that is fed like this throughout can be.
+        """
+        with self.lock:
+            lo = self._reserved
+            assert lo <= hi
+            assert all(not len(n) or lo <= int(n[0]) <= int(n[-1]) < hi for part in parts for n in (part.seqs, part.moved))
+            self._reserved = hi
+            ingested = []
+            for part in parts:
+                source, rows = part.source, len(part.seqs)
+                moved, reached = part.moved, np.maximum(part.reached_us, source.watermark_us)
+                if part.ends:
+                    moved, reached = np.append(moved, hi - 1), np.append(reached, TIME_MAX)
+                track = StepTrack(source.log.hi, hi, source.watermark_us, moved, reached)
+                train = _rows_train(source, part.columns, rows, lo, hi, Numbers(rows, array=part.times_us), arrival_ns, track)
+                train.seq, train.ended = Numbers(rows, array=part.seqs), part.ends
+                arrivals = self._append_to_logs(source, train, arrival_ns)
+                source.watermark_us, source.ended = track.end, part.ends
+                ingested.append(Ingested(source.definition.name, lo, hi, tuple(arrivals), track.end))
             self._publish()
         return ingested
 
