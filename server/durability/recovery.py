@@ -150,7 +150,9 @@ class Recovery:
                 fork.restore(host.network.queries[query.id].blueprint, operators)
         except EngineError as error:
             query.earlier.clear()
+            query.rows_out = query.rows_before = 0
             host.remember_run(query)  # else the next restart would take tokens of the former results for those of these
+            host.observer.query_began(query)  # else those would be counted on from the former ones
             self.problems.append(f"{query.key}: it begins anew: {error}")
 
     # --- the records ---
