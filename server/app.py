@@ -25,6 +25,7 @@ from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
 from millstream.engine.language.names import quote_name
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.plan.catalog import noun_of
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError
@@ -310,9 +311,11 @@ class Application:
 
         done: asyncio.Future[Any] = self.loop.create_future()
         session.running = running = Running(done)
+        asked = None
 
         async def ask() -> Question:
             at = self.host.network.ingress.next_seq - 1
+            assert asked is not None
             deadline = self.loop.time() + FETCH_SEEN_S
             while not (done.done() or all(self.host.has_seen(q, at) for q in asked.waits_for)) and self.loop.time() < deadline:
                 await asyncio.sleep(SEEN_S)
@@ -323,6 +326,8 @@ class Application:
             return await self._fetches().answer(session.client_id or session.number, running, done, ask)
         finally:
             session.running = None
+            if asked is not None:
+                asked.release()
             if not done.cancel() and not done.cancelled():
                 done.exception()  # whoever gave it up is told already
 
@@ -537,7 +542,7 @@ class Application:
 
     def _revoke_channels(self, name: str) -> None:
         channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]
-        self.each(channels, lambda channel: channel.revoke(f"stream {name} was dropped"))
+        self.each(channels, lambda c: c.revoke(f"{noun_of(c.intake.table or c.intake.definition)} {name} was dropped"))
 
 
 def give_way() -> None:

@@ -237,18 +237,38 @@ class Ingress:
             self._reserved = hi
             ingested = []
             for part in parts:
-                source, rows = part.source, len(part.seqs)
+                source = part.source
                 moved, reached = part.moved, np.maximum(part.reached_us, source.watermark_us)
                 if part.ends:
                     moved, reached = np.append(moved, hi - 1), np.append(reached, TIME_MAX)
                 track = StepTrack(source.log.hi, hi, source.watermark_us, moved, reached)
-                train = _rows_train(source, part.columns, rows, lo, hi, Numbers(rows, array=part.times_us), arrival_ns, track)
-                train.seq, train.ended = Numbers(rows, array=part.seqs), part.ends
-                arrivals = self._append_to_logs(source, train, arrival_ns)
-                source.watermark_us, source.ended = track.end, part.ends
-                ingested.append(Ingested(source.definition.name, lo, hi, tuple(arrivals), track.end))
+                ingested.append(
+                    self.push_again(source, part.columns, part.seqs, part.times_us, track, arrival_ns=arrival_ns, ends=part.ends)
+                )
             self._publish()
         return ingested
+
+    def push_again(
+        self,
+        source: Source,
+        columns: Sequence[Column],
+        seqs: Int64Array,
+        times: Int64Array,
+        track: WatermarkTrack,
+        *,
+        arrival_ns: int,
+        ends: bool = False,
+    ) -> Ingested:
+        """Let in rows that came once, with the arrival numbers and the W that they had: `track` goes on where the source's log ends.
+
+        Nothing is written down. What is known to have come is moved on by `advance_to`, once all streams have theirs (replay.py).
+        """
+        with self.lock:
+            train = _rows_train(source, columns, len(seqs), track.lo, track.hi, Numbers(len(seqs), array=times), arrival_ns, track)
+            train.seq, train.ended = Numbers(len(seqs), array=seqs), ends
+            arrivals = self._append(source, train, arrival_ns)
+            source.watermark_us, source.ended = track.end, source.ended or ends
+        return Ingested(source.definition.name, track.lo, track.hi, tuple(arrivals), track.end)
 
     def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[Arrived, ...]) -> Ingested:
         source, rule, skewed = part.source, part.source.definition.time, 0
