@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryNode
 from millstream.engine.data.records import dataclass
 from millstream.engine.flow.accounts import StreamLedger
 from millstream.engine.flow.queues import Cursor, OutputLog
-from millstream.engine.flow.replay import PastSources
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.flow.shedding import ShedKey
 from millstream.engine.language.recipes import SinkRecipe
@@ -17,6 +17,9 @@ from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.runtime.branches import Branches
 from millstream.engine.sharing.registry import Port, Shared, SharedOutput, Wire
 from millstream.engine.sharing.splicing import awaken, put_in_force
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastSources
 
 
 @dataclass(slots=True)

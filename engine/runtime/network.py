@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import BoundReached, InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
@@ -24,7 +25,6 @@ from millstream.engine.flow.accounts import NoHooks as NoHooks
 from millstream.engine.flow.accounts import StreamAccount, StreamLedger
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.relations import TableContent, change_schema
-from millstream.engine.flow.replay import PastSources
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.flow.shedding import ShedKey, ShedLog, Utilities, UtilityOrder
 from millstream.engine.flow.sources import Ingested, Ingress, Reservation, ShedLogs, Source
@@ -38,6 +38,9 @@ from millstream.engine.runtime.memory import Memory
 from millstream.engine.sharing.registry import Port, Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import ChoosePeriods, regroup, take_out_of_force
 from millstream.engine.synopses.answers import LateRule
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastSources
 
 Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
