@@ -7,7 +7,7 @@ whether targets are met (`server/watch`) is the work of others, of whom it uses 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.column import Column
@@ -18,8 +18,10 @@ from millstream.server.errors import StorageError
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastItem, PastSources
     from millstream.scheduler.optimiser.contract import Decision, TargetVerdict
     from millstream.server.archive.archiver import Archives
+    from millstream.server.archive.history import StoredPast, TimeBounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,22 @@ class Observer(Protocol):
         """Whether results that come from a stream wait for their readers, so that its publishers should too."""
 
 
+class PastFeeding(Protocol):
+    """What lets the past into queries that begin there."""
+
+    def past_of(self, query: Query) -> PastSources:
+        """Return sources for a query that begins in the past. Unsupported, naming what is in the way."""
+        ...
+
+    def begin(self, query: Query, past: PastSources) -> None:
+        """Let the past into a query that was just spliced in."""
+        ...
+
+    def went_live(self, query: Query) -> None:
+        """Note that a query which began in the past has caught up, as a checkpoint says."""
+        ...
+
+
 class Durability(Protocol):
     """Rows that outlive the process. Calls come from the thread that executes statements where nothing else is said."""
 
@@ -80,6 +98,11 @@ class Durability(Protocol):
         """Keep a stream or table from now on; with `record` False its rows are written down only once that is asked for."""
         ...
 
+    @property
+    def catching_up(self) -> PastFeeding:
+        """What lets the past into queries that begin there."""
+        ...
+
     def forget(self, name: str) -> None:
         """Keep a dropped stream no longer."""
         ...
@@ -90,6 +113,10 @@ class Durability(Protocol):
 
     def held(self, definition: StreamDefinition) -> HeldRows:
         """Return the rows of a stream that are kept. To be called under the ingress lock."""
+        ...
+
+    def past(self, definition: StreamDefinition, bounds: TimeBounds | None) -> HeldPast:
+        """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock."""
         ...
 
     def take_sync(
@@ -194,6 +221,31 @@ class HeldRows:
     blocks: Callable[[], Iterator[HeldBlock]]
     missing: int = 0
 
+    def over(self, blocks: Callable[[], Iterator[Any]]) -> HeldRows:
+        """Return the same input with other blocks."""
+        return replace(self, blocks=blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPast:
+    """What came of one stream with the arrival numbers and W of then: what `past` has in files, then `blocks`, from the journal."""
+
+    definition: StreamDefinition
+    position: int
+    blocks: Callable[[], Iterator[PastItem]]
+    past: StoredPast | None = None
+    missing: int = 0
+
+    def over(self, blocks: Callable[[], Iterator[Any]]) -> HeldPast:
+        """Return the same input with other blocks behind its files."""
+        return replace(self, blocks=blocks)
+
+    def items(self) -> Iterator[PastItem]:
+        """Yield all of it in arrival order."""
+        if self.past is not None:
+            yield from self.past.items()
+        yield from self.blocks()
+
 
 @dataclass(slots=True)
 class KeptResults:
@@ -201,14 +253,3 @@ class KeptResults:
 
     entries: list[tuple[int, Any]] = field(default_factory=list)
     missing: int = 0
-
-
-def rows_in(columns: Sequence[Column]) -> int:
-    """Return the number of rows."""
-    return len(columns[0]) if columns else 0
-
-
-def slices(columns: Sequence[Column], rows_max: int) -> Iterator[list[Column]]:
-    """Yield columns in pieces of at most `rows_max` rows."""
-    for start in range(0, rows_in(columns), rows_max):
-        yield [c.slice(start, min(start + rows_max, rows_in(columns))) for c in columns]

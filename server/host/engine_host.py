@@ -24,7 +24,7 @@ from millstream.engine.flow.frontier import edge_frontier
 from millstream.engine.flow.sources import Ingested, MergedPart
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.operators.contract import EvaluationErrors
-from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.catalog import Catalog, noun_of
 from millstream.engine.plan.physical import QueryOptions
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.memory import NO_BOUND
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
+SHARED_NAMES = "streams, tables and queries share their names"
 COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
 
 
@@ -238,8 +239,7 @@ class EngineHost:
         """Return `name` if a query of a user may be called so now; InvalidDefinition or NameTaken otherwise."""
         found = self.catalog.find(self.queries.check_free(name))
         if found is not None:
-            what = "table" if isinstance(found, TableDefinition) else "stream"
-            raise NameTaken(f"there is a {what} {name} already, and queries share its names", hint="take another name")
+            raise NameTaken(f"the name {name} is taken by a {noun_of(found)}; {SHARED_NAMES}", hint="take another name")
         return name
 
     def check_relation_names(self, *names: str) -> None:
@@ -247,7 +247,7 @@ class EngineHost:
         for name in names:
             found = self.queries.find(name)
             if found is not None and found.is_durable:
-                raise NameTaken(f"there is a query {name} already, and streams and tables share its names", hint="take another name")
+                raise NameTaken(f"the name {name} is taken by a query; {SHARED_NAMES}", hint="take another name")
 
     def has_seen(self, query: Query, at: int) -> bool:
         """Whether a query, unless it does not run, has seen all that has arrived up to `at`."""
@@ -284,7 +284,13 @@ class EngineHost:
         """Whether all that has arrived on a stream up to `seq` has passed through every running query that reads it."""
         for query in (*self.queries, *self.derived.values()):
             running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
-            if running is None or not running.attached or query.failure is not None or stream not in running.blueprint.base_streams:
+            if (
+                running is None
+                or not running.attached
+                or running.past is not None
+                or query.failure is not None
+                or stream not in running.blueprint.base_streams
+            ):
                 continue
             # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
             if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
@@ -333,7 +339,7 @@ class EngineHost:
         if self.journaling is None or not self.journaling.keeps_all_of(query):
             return
         query.identity = secrets.token_hex(6)
-        before = self.store.runs().get(query.key) if recovering else None
+        before = self.store.run_of(query.key) if recovering else None
         if before is not None:
             query.rows_out = query.rows_before = rows
             # A change log's rows depend on how trains were cut, so it is not continued in the middle.
@@ -341,7 +347,7 @@ class EngineHost:
 
     def remember_run(self, query: Query) -> None:
         """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
-        before = self.store.runs().get(query.key)
+        before = self.store.run_of(query.key)
         began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
         if query.earlier and before is not None:
             began_at = before.began_at
@@ -412,13 +418,18 @@ class EngineHost:
     def late(self, query: str, stream: str, rows: Train) -> None:
         """Pass late rows on to the stream's late output, if it has one."""
         source = self.network.sources.get(stream)
-        name = None if source is None else source.definition.late_into
+        name = None if source is None or self._is_given_past(query) else source.definition.late_into
         if name is not None and rows.rows:
             self.feeder.feed(name, self.order_of(query), rows.seq.array(), late_columns(query, rows))
 
+    def _is_given_past(self, query: str) -> bool:
+        """Whether what a query says of rows concerns the past, of which streams for late rows and errors were told at the time."""
+        found = self.queries.find(query)
+        return found is not None and found.catching_up is not None
+
     def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
         """Pass evaluation errors on to the error output of the stream whose row failed, if it has one."""
-        intake = None if stream is None else self.intakes.get(stream)
+        intake = None if stream is None or self._is_given_past(query) else self.intakes.get(stream)
         name = None if intake is None else intake.definition.errors_into
         if intake is None or name is None:
             return

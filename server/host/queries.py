@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.graph import QueryId
@@ -25,6 +25,14 @@ from millstream.server.results.trains import ResultShape, WaitingResults
 if TYPE_CHECKING:
     from millstream.engine.data.train import Train
     from millstream.engine.plan.plan import PlannedQuery
+
+
+class Progress(Protocol):
+    """How far a query is that began in the past."""
+
+    def text(self) -> str:
+        """Return what is shown of it."""
+        ...
 
 
 class QueryKind(Enum):
@@ -46,7 +54,8 @@ class Query:
     `warnings` what admission had to say of it,
     `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
     `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
-    event loop has yet to take, `unfed` the results of an INSERT whose statement is not on disk yet (None once it is).
+    event loop has yet to take, `catching_up` how far it is while it is given the past, `stands` whether a checkpoint is about to say what
+    its next run holds, `unfed` the results of an INSERT whose statement is not on disk yet (None once it is).
     """
 
     name: str
@@ -78,6 +87,8 @@ class Query:
     complete_from_us: int | None = None
     waiting: WaitingResults = field(default_factory=WaitingResults)
     unfed: list[Train] | None = None
+    catching_up: Progress | None = None
+    stands: bool = False
 
     @property
     def is_durable(self) -> bool:
@@ -108,6 +119,7 @@ class QueryBook:
     def __init__(self) -> None:
         self.owned_max = 0
         self._by_name: dict[str, Query] = {}
+        self._timed: dict[str, Query] = {}
         self._last_numbers: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Query]:
@@ -135,8 +147,13 @@ class QueryBook:
         """Return `name` if a query may be called so now; InvalidDefinition or NameTaken otherwise."""
         validate_name(name, "query name")
         if name in self._by_name:
-            raise NameTaken(f"there is a query {name} already", hint=f"DROP QUERY {name} first, or take another name")
+            raise NameTaken(f"the name {name} is taken by a query", hint=f"write DROP QUERY {name} first, or take another name")
         return name
+
+    @property
+    def timed(self) -> tuple[Query, ...]:
+        """Those that have a time to begin or to end."""
+        return tuple(self._timed.values())
 
     def next_name(self, is_relation: Callable[[str], object], stem: str = "q") -> str:
         """Return the next free name of the form q1, q2, …, which no stream or table has either."""
@@ -147,12 +164,15 @@ class QueryBook:
                 return name
 
     def add(self, query: Query) -> None:
-        """Enter a query."""
+        """Enter a query, whose times stand."""
         self._by_name[query.name] = query
+        if query.start_at_us is not None or query.lifetime_us is not None:
+            self._timed[query.name] = query
 
     def remove(self, query: Query) -> None:
         """Strike a query out; its name is free at once."""
         del self._by_name[query.name]
+        self._timed.pop(query.name, None)
 
     def readers_of(self, name: str) -> list[Query]:
         """Return the queries that read, or feed, the stream or table called `name`."""

@@ -118,7 +118,7 @@ class Running:
     def give_up(self) -> None:
         """Wait no more: whoever waited gets GivenUp at once, and what runs ends as soon as it asks."""
         self._is_given_up = True
-        self.fail(GivenUp("the request was given up while it ran"))
+        self.fail(GivenUp("the request was cancelled while it ran"))
 
     def settle(self, outcome: Any) -> None:
         """Give the outcome; what comes too late is closed if it can be."""
