@@ -139,6 +139,11 @@ class RowsTrack(WatermarkTrack):
         self._in_order: bool | None = None
 
     @property
+    def given(self) -> tuple[int, Int64Array, int]:
+        """What it was made of: the first row's seq, the times that may move W, the delay in µs."""
+        return self._first, self._times, self._delay_us
+
+    @property
     def in_order(self) -> bool:
         """True when the rows came in order of time, none of them below the start. Not known where one is too far in the future."""
         if self._in_order is None:
@@ -209,6 +214,11 @@ class RowTrack(WatermarkTrack):
         self._delay_us = delay_us
 
     @property
+    def given(self) -> tuple[int, int, int]:
+        """What it was made of: the time that may move W, the delay in µs, the row's seq."""
+        return self._time_us, self._delay_us, self._seq
+
+    @property
     def in_order(self) -> bool:
         """True when the row is not below the start, and its time is known."""
         return self._time_us >= self.start and self._time_us != TIME_MIN
@@ -236,6 +246,11 @@ class LazyTrack(WatermarkTrack):
         super().__init__(lo, hi, start, end)
         self._parts = tuple(parts)
         self._computed: Steps | None = None
+
+    @property
+    def parts(self) -> tuple[WatermarkTrack, ...]:
+        """The tracks that it is made of."""
+        return self._parts
 
     @property
     def step_count(self) -> int:

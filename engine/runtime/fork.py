@@ -192,7 +192,7 @@ def restore(blueprint: Blueprint, states: Sequence[OperatorState]) -> None:
         raise InvalidDefinition("the plan has other operators than the one whose state was kept")
     found = [operator.logic.read(state.snapshot) for operator, state in zip(blueprint.operators, states, strict=True)]
     for operator, fields, state in zip(blueprint.operators, found, states, strict=True):
-        operator.logic.take_up(fields)
+        operator.restore(state.snapshot, fields)
         for log, (watermark_us, idle) in zip(operator.outputs, state.outputs, strict=True):
             log.watermark_us, log.idle = watermark_us, idle
 
@@ -219,7 +219,7 @@ def _piece(operator: RunningOperator) -> _Piece:
         raise Unsupported(f"the state of {kind_of(operator.recipe)} cannot be copied")
     inputs = tuple(_Input(c.log.id, c.edge, c.position, c.from_seq, tuple(c.waiting())) for c in operator.inputs)
     shared = isinstance(logic, SharedAggregate)
-    return _Piece(operator.id, operator.recipe, logic.snapshot(), inputs, tuple(_output(log) for log in operator.outputs), shared)
+    return _Piece(operator.id, operator.recipe, bytes(operator.snapshot()), inputs, tuple(_output(log) for log in operator.outputs), shared)
 
 
 def _output(log: OutputLog) -> _Output:

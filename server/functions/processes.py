@@ -14,10 +14,11 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH",
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def spawn(command: Callable[[int], Sequence[str]]) -> tuple[subprocess.Popen[bytes], int]:
+def spawn(command: Callable[[int], Sequence[str]], inherited: Sequence[int] = ()) -> tuple[subprocess.Popen[bytes], int]:
     """Start a process in a session of its own, with pipes that do not block. Returns it and the server's end of its lifeline.
 
-    `command` gets the process's end of the lifeline, a descriptor that ends with the server. OSError when nothing can be started.
+    `command` gets the process's end of the lifeline, a descriptor that ends with the server; it has that and those `inherited`. OSError
+    when nothing can be started.
     """
     ours, theirs = os.pipe()
     try:
@@ -25,7 +26,7 @@ def spawn(command: Callable[[int], Sequence[str]]) -> tuple[subprocess.Popen[byt
             command(ours),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=[ours],
+            pass_fds=[ours, *inherited],
             start_new_session=True,
             env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
             cwd=os.path.sep,

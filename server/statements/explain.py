@@ -90,7 +90,7 @@ def _operator_row(operator: RunningOperator) -> tuple[Any, ...]:
     logs = operator.outputs or [cursor.log for cursor in operator.inputs]
     watermark_us = min(log.watermark_us for log in logs)
     mark = None if watermark_us in (TIME_MIN, TIME_MAX) else watermark_us
-    return (int(operator.id), kind, operator.queries, *done, operator.logic.state_rows(), operator.logic.state_bytes(), mark)
+    return (int(operator.id), kind, operator.queries, *done, operator.held_rows(), operator.held_bytes(), mark)
 
 
 def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
@@ -213,7 +213,7 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
             found["shedding"] += f"; shed_by failed at {failed} rows, which are worth least ({reason})"
     if query.id is not None:
         operators = host.network.queries[query.id].blueprint.operators
-        state = sum(operator.logic.state_bytes() for operator in operators)
+        state = sum(operator.held_bytes() for operator in operators)
         found["memory"] = f"{state} bytes of state, {sum(cursor.pending_rows() for o in operators for cursor in o.inputs)} rows waiting"
     verdict = host.watch.verdicts.get(query.name)
     if verdict is not None:

@@ -1,0 +1,175 @@
+"""All workers: which operator goes where, and what each is like.
+
+Rules of what runs where are in `scheduler/placement.py`. Here it is decided what can run in a worker at all: neither sinks, which hand
+results to the server, nor what calls users' functions, which have processes of their own, nor what may be shed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millstream.engine.data.column import Column
+from millstream.engine.data.graph import OperatorId
+from millstream.engine.data.records import dataclass
+from millstream.engine.flow.running import RunningOperator
+from millstream.engine.language.recipes import SinkRecipe
+from millstream.engine.operators.build import kind_of
+from millstream.engine.runtime.network import Network
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
+from millstream.scheduler.placement import Choice, WorkerLoad, choose
+from millstream.server.workers.operators import Placed
+from millstream.server.workers.process import Worker, WorkerBounds, about
+from millstream.server.workers.segments import SharedSegments
+
+NS_PER_S = 1_000_000_000
+FADE = 0.7  # weight of the past in a worker's load
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker as SHOW WORKERS tells it. `load` is the part of the last while that it was at work, `ends` why it last ended."""
+
+    number: int
+    pid: int
+    operators: int
+    queries: int
+    load: float
+    calls: int
+    state_bytes: int
+    kept_bytes: int
+    deaths: int
+    moves: int
+    last_end: str
+
+
+class Workers:
+    """See the module's text. `on_change` hears of operators that were placed: their ids and the worker's number."""
+
+    def __init__(self, network: Network, workers: Sequence[Worker], segments: SharedSegments) -> None:
+        self._network = network
+        self.segments = segments
+        self.workers = list(workers)
+        count = len(self.workers)
+        self.why: dict[OperatorId, str] = {}
+        self.on_place: Callable[[dict[OperatorId, int]], None] | None = None
+        self.moves = [0] * (count + 1)
+        self._loads = [0.0] * (count + 1)
+        self._looked: tuple[int, list[int]] | None = None
+        network.placement = self
+
+    # --- placement ---
+
+    def placed_rows(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """Let rows lie in shared memory."""
+        return self.segments.placed(columns)
+
+    def place(self, operators: Sequence[RunningOperator]) -> None:
+        """Place operators that are here and idle, all in one worker: with those they are connected to, else where there is least to do."""
+        going: list[tuple[RunningOperator, bytes]] = []
+        for running in operators:
+            told = self._movable(running)
+            if isinstance(told, str):
+                self.why[running.id] = told
+            else:
+                going.append((running, told))
+        if not going:
+            return
+        choice = self._choose([running for running, _ in going])
+        worker = self.workers[choice.worker - 1]
+        for running, told in going:
+            state = running.logic.snapshot() if running.logic.state_fields else b""
+            running.elsewhere = Placed(worker, running, told, state)
+            self.why[running.id] = choice.why
+        if self.on_place is not None:
+            self.on_place({running.id: worker.number for running, _ in going})
+
+    def _choose(self, going: Sequence[RunningOperator]) -> Choice:
+        beside = set()
+        ids = {running.id for running in going}
+        for query in self._network.queries.values():
+            members = query.blueprint.operators
+            if any(o.id in ids for o in members):
+                beside |= {worker_of(o) for o in members if o.elsewhere is not None}
+        counts = self._counts()
+        loads = [WorkerLoad(w.number, self._loads[w.number], counts[w.number]) for w in self.workers]
+        return choose(loads, sorted(beside - {0}))
+
+    def _counts(self) -> list[int]:
+        counts = [0] * (len(self.workers) + 1)
+        for running in list(self._network.operators.values()):
+            counts[worker_of(running)] += 1
+        return counts
+
+    def _movable(self, running: RunningOperator) -> bytes | str:
+        """Return what a worker must know to build an operator, or why it stays."""
+        logic = running.logic
+        if isinstance(running.recipe, SinkRecipe):
+            return "results leave from here"
+        if any(q.sheds for q in self._network.queries_served(running.id)):
+            return "rows of its class may be shed"
+        if isinstance(logic, SharedAggregate) and any(logic.is_within(port) for port in range(len(running.outputs))):
+            return "its periods follow the server's clock"
+        if logic.stateful and not logic.state_fields:
+            return f"the state of {kind_of(running.recipe)} cannot be sent"
+        try:
+            return about(running.recipe, [c.log.schema for c in running.inputs], isinstance(logic, SharedAggregate))
+        except (pickle.PicklingError, TypeError, AttributeError):
+            return "it calls a user's function, which has a process of its own"
+
+    # --- what they are like ---
+
+    def look(self, now_ns: int) -> None:
+        """Note how busy each was since the last look; to be called now and then."""
+        busy = [0, *(w.busy_ns for w in self.workers)]
+        if self._looked is not None:
+            before_ns, before = self._looked
+            span = max(1, now_ns - before_ns)
+            for number in range(1, len(busy)):
+                load = (busy[number] - before[number]) / span
+                self._loads[number] += (1.0 - FADE) * (load - self._loads[number])
+        self._looked = now_ns, busy
+
+    def views(self) -> list[WorkerView]:
+        """Return every worker, by number."""
+        by_worker: dict[int, list[RunningOperator]] = {}
+        for running in list(self._network.operators.values()):
+            by_worker.setdefault(worker_of(running), []).append(running)
+        return [self._view(worker, by_worker.get(worker.number, [])) for worker in self.workers]
+
+    def _view(self, worker: Worker, operators: Sequence[RunningOperator]) -> WorkerView:
+        queries = {q.node.id for o in operators for q in self._network.queries_served(o.id)}
+        kept = sum(i.kept_bytes for i in list(worker.operators.values()))
+        return WorkerView(
+            worker.number,
+            worker.pid,
+            len(operators),
+            len(queries),
+            self._loads[worker.number],
+            worker.calls,
+            sum(o.held_bytes() for o in operators),
+            kept,
+            worker.deaths,
+            self.moves[worker.number],
+            worker.last_end,
+        )
+
+    def close(self) -> None:
+        """End all processes."""
+        self._network.placement = None
+        for worker in self.workers:
+            worker.close()
+        self.segments.close()
+
+
+def started(count: int, bounds: WorkerBounds) -> tuple[list[Worker], SharedSegments]:
+    """Start so many workers, and make the segments that they share with the server."""
+    segments = SharedSegments()
+    return [Worker(number, bounds, segments) for number in range(1, count + 1)], segments
+
+
+def worker_of(running: RunningOperator) -> int:
+    """Return the number of the worker that an operator runs in, 0 for this process."""
+    there: Any = running.elsewhere
+    return there.worker.number if isinstance(there, Placed) else 0
