@@ -80,7 +80,8 @@ class ChunkStore:
         segment = self._with_room(size) if size else None
         if segment is None:
             return columns
-        base = segment.memory[segment.used : segment.used + size]
+        # Not a slice: arrays over a slice would keep the whole segment's array alive, and not this one, whose end is what is watched.
+        base = np.frombuffer(memoryview(segment.memory), np.uint8, size, segment.used)
         segment.used += size
         segment.chunks += 1
         self._watch(base, segment)

@@ -225,6 +225,7 @@ class ShowWhat(Enum):
     DECISIONS = "DECISIONS"
     MEASURES = "MEASURES"
     SCHEDULER = "SCHEDULER"
+    WORKERS = "WORKERS"
 
 
 class ExplainMode(Enum):

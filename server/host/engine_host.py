@@ -34,7 +34,7 @@ from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import StorageError
 from millstream.server.functions.process import Confinement, FunctionProcess
-from millstream.server.host.contract import Context, Durability, HeldRows, Observer, Optimising, Postponing, TargetWatch
+from millstream.server.host.contract import Context, Durability, HeldRows, Observer, Optimising, Postponing, TargetWatch, WorkerFacts
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryBook, base_streams
@@ -96,6 +96,7 @@ class EngineHost:
         self.journaling: Durability | None = None
         self.recovery: Postponing | None = None  # while the journal is replayed
         self.optimiser: Optimising | None = None
+        self.workers: WorkerFacts | None = None  # None: operators run in this process
         self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy

@@ -16,6 +16,7 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.statements import Explain, ExplainMode
+from millstream.engine.operators.build import kind_of
 from millstream.engine.plan.explain import explain as plan_text
 from millstream.engine.plan.explain import explain_semantics
 from millstream.engine.plan.physical import PhysicalNode, QueryOptions, SourceNode
@@ -58,7 +59,8 @@ def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
         return promises(host, planned, query)
     text = explain_semantics(planned) if statement.mode is ExplainMode.SEMANTICS else plan_text(planned)
     sharing = [] if statement.mode is ExplainMode.SEMANTICS else sharing_lines(host, planned, query)
-    text = "\n".join([text, *source_lines(host, planned), *sharing])
+    placed = [] if statement.mode is ExplainMode.SEMANTICS else worker_lines(host, query)
+    text = "\n".join([text, *source_lines(host, planned), *sharing, *placed])
     name = None if query is None else query.name
     info: dict[str, Any] = {} if statement.mode is ExplainMode.SEMANTICS else {"plan": to_plan_object(planned.bound, name)}
     return Outcome([["explanation", "TEXT", False]], [[line] for line in text.splitlines()], info=info)
@@ -110,6 +112,17 @@ def sharing_lines(host: EngineHost, planned: PlannedQuery, query: Query | None) 
     runs = query is not None and query.id is not None and query.id in host.network.queries
     shared = _running(host, query) if query is not None and runs else _equal(host, planned, query)
     return ["Sharing", *(shared or ["  nothing"])]
+
+
+def worker_lines(host: EngineHost, query: Query | None) -> list[str]:
+    """Return the lines of the section Workers: where a running query's operators run, and why; nothing where there are no workers."""
+    running = None if query is None or query.id is None else host.network.queries.get(query.id)
+    if host.workers is None or running is None:
+        return []
+    told: dict[str, list[str]] = {}
+    for operator in running.blueprint.operators:
+        told.setdefault(host.workers.why(operator.id), []).append(kind_of(operator.recipe))
+    return ["Workers", *(f"  {', '.join(kinds)}: {why}" for why, kinds in told.items())]
 
 
 def _silence(stream: StreamDefinition) -> str:

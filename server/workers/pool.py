@@ -12,7 +12,6 @@ from typing import Any
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.graph import OperatorId
-from millstream.engine.data.records import dataclass
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.operators.build import kind_of
@@ -27,23 +26,6 @@ NS_PER_S = 1_000_000_000
 FADE = 0.7  # weight of the past in a worker's load
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerView:
-    """One worker as SHOW WORKERS tells it. `load` is the part of the last while that it was at work, `ends` why it last ended."""
-
-    number: int
-    pid: int
-    operators: int
-    queries: int
-    load: float
-    calls: int
-    state_bytes: int
-    kept_bytes: int
-    deaths: int
-    moves: int
-    last_end: str
-
-
 class Workers:
     """See the module's text. `on_change` hears of operators that were placed: their ids and the worker's number."""
 
@@ -52,7 +34,7 @@ class Workers:
         self.segments = segments
         self.workers = list(workers)
         count = len(self.workers)
-        self.why: dict[OperatorId, str] = {}
+        self._why: dict[OperatorId, str] = {}
         self.on_place: Callable[[dict[OperatorId, int]], None] | None = None
         self.moves = [0] * (count + 1)
         self._loads = [0.0] * (count + 1)
@@ -71,7 +53,7 @@ class Workers:
         for running in operators:
             told = self._movable(running)
             if isinstance(told, str):
-                self.why[running.id] = told
+                self._why[running.id] = f"in the server, as {told}"
             else:
                 going.append((running, told))
         if not going:
@@ -81,7 +63,7 @@ class Workers:
         for running, told in going:
             state = running.logic.snapshot() if running.logic.state_fields else b""
             running.elsewhere = Placed(worker, running, told, state)
-            self.why[running.id] = choice.why
+            self._why[running.id] = choice.why
         if self.on_place is not None:
             self.on_place({running.id: worker.number for running, _ in going})
 
@@ -109,7 +91,7 @@ class Workers:
             return "results leave from here"
         if any(q.sheds for q in self._network.queries_served(running.id)):
             return "rows of its class may be shed"
-        if isinstance(logic, SharedAggregate) and any(logic.is_within(port) for port in range(len(running.outputs))):
+        if isinstance(logic, SharedAggregate) and logic.late_rule is not None:
             return "its periods follow the server's clock"
         if logic.stateful and not logic.state_fields:
             return f"the state of {kind_of(running.recipe)} cannot be sent"
@@ -131,29 +113,23 @@ class Workers:
                 self._loads[number] += (1.0 - FADE) * (load - self._loads[number])
         self._looked = now_ns, busy
 
-    def views(self) -> list[WorkerView]:
-        """Return every worker, by number."""
+    def why(self, operator: OperatorId) -> str:
+        """Return where an operator runs, and why."""
+        return self._why.get(operator, "in the server")
+
+    def shown(self) -> list[tuple[Any, ...]]:
+        """Return what SHOW WORKERS shows (`WORKER_COLUMNS`), by number."""
         by_worker: dict[int, list[RunningOperator]] = {}
         for running in list(self._network.operators.values()):
             by_worker.setdefault(worker_of(running), []).append(running)
-        return [self._view(worker, by_worker.get(worker.number, [])) for worker in self.workers]
+        return [self._shown(worker, by_worker.get(worker.number, [])) for worker in self.workers]
 
-    def _view(self, worker: Worker, operators: Sequence[RunningOperator]) -> WorkerView:
+    def _shown(self, worker: Worker, operators: Sequence[RunningOperator]) -> tuple[Any, ...]:
         queries = {q.node.id for o in operators for q in self._network.queries_served(o.id)}
         kept = sum(i.kept_bytes for i in list(worker.operators.values()))
-        return WorkerView(
-            worker.number,
-            worker.pid,
-            len(operators),
-            len(queries),
-            self._loads[worker.number],
-            worker.calls,
-            sum(o.held_bytes() for o in operators),
-            kept,
-            worker.deaths,
-            self.moves[worker.number],
-            worker.last_end,
-        )
+        load_percent, state = round(100.0 * self._loads[worker.number], 1), sum(o.held_bytes() for o in operators)
+        counts = len(queries), len(operators), load_percent, worker.calls, state, kept, worker.deaths, self.moves[worker.number]
+        return worker.number, worker.pid, *counts, worker.last_end or None
 
     def close(self) -> None:
         """End all processes."""
