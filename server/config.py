@@ -62,12 +62,6 @@ class Config:
         least=0,
         words={"auto": 0},
     )
-    worker_bytes_max: int = setting(
-        4 * 2**30,
-        "limits",
-        "Memory of a worker process, beyond what it starts with. A query whose step needs more ends; the others of its worker go on.",
-        least=2**24,
-    )
     policy: str = setting(
         "auto",
         "server",
@@ -133,6 +127,12 @@ class Config:
     tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM). If set, the server accepts only TLS.")
     tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
 
+    worker_bytes_max: int = setting(
+        4 * 2**30,
+        "limits",
+        "Memory of a worker process, beyond what it starts with. A query whose step needs more ends; the others of its worker go on.",
+        least=2**24,
+    )
     fetch_workers: int = setting(2, "limits", "Number of FETCHes that run at once, each in its own process. Further ones wait.", least=1)
     fetch_waiting_max: int = setting(64, "limits", "Number of FETCHes that may wait for a process. Peers take turns.", least=0)
     fetch_memory_bytes_max: int = setting(2**30, "limits", "Memory of one FETCH, including its rows and its answer.", least=64 * 2**20)

@@ -306,6 +306,21 @@ class MinimumTrack(LazyTrack):
         return seqs, np.maximum(values, self.start)
 
 
+def compact_track(track: WatermarkTrack) -> WatermarkTrack:
+    """Return a track that says the same in arrays, without the parts that it was made of; of single rows it stays known how they came."""
+    if not isinstance(track, ChainTrack):
+        return track
+    rows = [part.given for part in track.parts if isinstance(part, RowTrack)]
+    delays, seqs = {delay for _, delay, _ in rows}, [seq for _, _, seq in rows]
+    if len(rows) == len(track.parts) and len(delays) == 1 and seqs == list(range(seqs[0], seqs[0] + len(seqs))):
+        times = np.array([time_us for time_us, _, _ in rows], dtype=np.int64)
+        return RowsTrack(track.lo, track.hi, track.start, times, delays.pop(), first=seqs[0])
+    steps, values = track.steps()
+    found = StepTrack(track.lo, track.hi, track.start, steps, values)
+    found.end = track.end
+    return found
+
+
 def thinned(track: WatermarkTrack, steps_max: int) -> WatermarkTrack:
     """Return a track of fewer steps over a stretch without rows: W moves later than it did, at the same items, and ends where it did.
 

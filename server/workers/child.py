@@ -3,7 +3,7 @@
 Its arguments are JSON: the lifeline, the socket on which segments come, the channels' descriptors, bounds. A request is
 `[drops, installs, call]`: the keys of operators that are wanted no longer; `[key, what it is, state]` of new ones; and a call:
 
-    ["run", keys, trains, outputs, bytes left, name of that bound, whether to tell what is held, whether nobody wants what comes of it]
+    ["run", keys, whether they run as one chain, trains, outputs, bytes left, name of that bound, whether to tell what is held, whether nobody wants what comes of it]
     ["snapshot", key]
     ["nothing"]
 
@@ -133,6 +133,7 @@ class Desk:
         request: Reader,
         writer: Writer,
         keys: list[int],
+        is_chain: bool,
         told: list[Any],
         outputs: int,
         left: int,
@@ -151,10 +152,10 @@ class Desk:
         counts: list[int] = []
         try:
             with np.errstate(all="ignore"):
-                if len(operators) > 1:
+                if is_chain:
                     inputs, counts = self._through_chain(tuple(keys), operators, inputs[0])
-                if len(operators) == 1 or not can_fuse(last.recipe):
-                    _process(last.logic, inputs, out, is_chain=len(operators) > 1)
+                if not is_chain or not can_fuse(last.recipe):
+                    _process(last.logic, inputs, out, is_chain=is_chain)
                 else:
                     out.emit(inputs[0])
         finally:

@@ -39,12 +39,12 @@ class Placed:
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Have the worker do it."""
-        answer = self._run((self._running,), inputs)
+        answer = self._run((self._running,), inputs, is_chain=False)
         self._emit(answer, inputs, out)
 
     def carry(self, operators: Sequence[RunningOperator], train: Train, out: Emitter) -> tuple[Train | None, list[int]]:
         """Have the worker do it."""
-        answer = self._run(operators, (train,))
+        answer = self._run(operators, (train,), is_chain=True)
         counts: list[int] = answer.told[1]
         if len(counts) < len(operators):
             self._emit(answer, (train,), out)
@@ -92,7 +92,7 @@ class Placed:
 
     # --- calls ---
 
-    def _run(self, operators: Sequence[RunningOperator], inputs: Sequence[Train]) -> Answer:
+    def _run(self, operators: Sequence[RunningOperator], inputs: Sequence[Train], *, is_chain: bool) -> Answer:
         placed = [o.elsewhere for o in operators]
         installed = tuple(p.installed for p in placed if isinstance(p, Placed))
         allowance = own()
@@ -100,7 +100,7 @@ class Placed:
         size = sum(t.nbytes() for t in inputs)
         self._unasked += size
         tell_held = self._unasked >= limits.CLAIM_BYTES_MIN
-        compose = _composed([one.key for one in installed], inputs, len(self._running.outputs), left, bound, tell_held)
+        compose = _composed([one.key for one in installed], is_chain, inputs, len(self._running.outputs), left, bound, tell_held)
         began_ns = time.perf_counter_ns()
         answer = self.worker.ask(installed, compose)
         if allowance is not None:
@@ -136,15 +136,15 @@ class Placed:
 
 
 def _composed(
-    keys: list[int], inputs: Sequence[Train], outputs: int, left: int, bound: str, tell_held: bool
+    keys: list[int], is_chain: bool, inputs: Sequence[Train], outputs: int, left: int, bound: str, tell_held: bool
 ) -> Callable[..., list[Any]]:
     """Return what writes a call, now or again."""
 
     def compose(writer: Writer, discarded: bool = False) -> list[Any]:
         told = [writer.train(train) for train in inputs]
         if discarded:
-            return ["run", keys, told, outputs, *NO_BOUND, False, True]
-        return ["run", keys, told, outputs, left, bound, tell_held, False]
+            return ["run", keys, is_chain, told, outputs, *NO_BOUND, False, True]
+        return ["run", keys, is_chain, told, outputs, left, bound, tell_held, False]
 
     return compose
 

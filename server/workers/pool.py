@@ -100,6 +100,33 @@ class Workers:
         except (pickle.PicklingError, TypeError, AttributeError):
             return "it calls a user's function, which has a process of its own"
 
+    def groups(self) -> list[list[RunningOperator]]:
+        """Return the operators that are in workers, those of queries that share some together."""
+        found: dict[int, list[RunningOperator]] = {}
+        group_of: dict[OperatorId, int] = {}
+        for number, query in enumerate(list(self._network.queries.values())):
+            members = [o for o in query.blueprint.operators if o.elsewhere is not None]
+            joined = sorted({group_of[o.id] for o in members if o.id in group_of})
+            group = found.setdefault(joined[0] if joined else number, [])
+            for other in joined[1:]:
+                group += found.pop(other)
+            group += [o for o in members if o.id not in group_of]
+            group_of.update((o.id, joined[0] if joined else number) for o in group)
+        return [group for group in found.values() if group]
+
+    def move(self, group: Sequence[RunningOperator], number: int, why: str) -> None:
+        """Let a group go on in another worker; none of its operators may be running or about to (`Runtime.still`)."""
+        worker = self.workers[number - 1]
+        for running in group:
+            there = running.elsewhere
+            if isinstance(there, Placed) and there.worker is not worker:
+                there.move(worker)
+                self._why[running.id] = why
+        self.moves[number] += 1
+        self._network.version += 1
+        if self.on_place is not None:
+            self.on_place({running.id: number for running in group})
+
     # --- what they are like ---
 
     def look(self, now_ns: int) -> None:

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -37,6 +38,7 @@ CHANNELS = 3  # one order that runs, one that waits, and whoever asks for a snap
 LOOK_MS = 500  # between two looks at how long a call has been running
 TRIES_MAX = 2  # a call that was running at so many deaths is at fault
 DEATHS_MAX = 20  # of others' calls that one call waits for
+STARTS_MAX = 100  # in a row: an operator at fault costs one each
 START_S = 30.0
 _KINDS: dict[str, type[EngineError]] = {kind.code: kind for kind in (InvalidDefinition, Unsupported, BoundReached)}
 
@@ -65,6 +67,10 @@ class WorkerLost(EngineError):
     code = "limit"
 
 
+class StepFailed(EngineError):
+    """What a step raised that is no error of the engine's own."""
+
+
 @dataclass(slots=True)
 class Answer:
     """What a worker said: its message, and how long it was at work (ns)."""
@@ -87,7 +93,7 @@ class Incarnation:
         self.reads_as = worker * 1_000_000 + number  # under which name it reads segments
         self._bounds = bounds
         self.channels = [Channel.open() for _ in range(CHANNELS)]
-        self.free: SimpleQueue[Channel] = SimpleQueue()
+        self.free: SimpleQueue[Channel | None] = SimpleQueue()  # None: it is over, for whoever waits for one
         ours, theirs = socket.socketpair()
         self.ways = ours
         self.known: set[int] = set()
@@ -145,6 +151,20 @@ class Incarnation:
             raise Died(was_running=True, overdue=True)
         return began_s
 
+    @contextmanager
+    def channel(self) -> Iterator[Channel]:
+        """Return a context that has a channel for itself. Died where there will be none any more."""
+        channel = self.free.get()
+        if channel is None:
+            self.free.put(None)
+            raise Died(was_running=False)
+        try:
+            yield channel
+        except OSError as error:  # its end of the socket is gone
+            raise Died(was_running=False) from error
+        finally:
+            self.free.put(channel)
+
     def tell_segments(self, numbers: Sequence[int], segments: SharedSegments) -> None:
         """Let the process map segments that it does not know."""
         if self.known.issuperset(numbers):
@@ -177,11 +197,13 @@ class Incarnation:
     def close(self) -> None:
         """End the process, and close what belongs to it, once no call is under way on its channels."""
         end(self.process, self._lifeline)
-        for _ in self.channels:
-            try:
+        try:
+            for _ in self.channels:
                 self.free.get(timeout=START_S)
-            except Empty:  # a thread still has it: its descriptors go with the server
-                return
+        except Empty:  # a thread still has one: its descriptors go with the server
+            return
+        finally:
+            self.free.put(None)
         self._close_channels()
         self.ways.close()
         os.close(self.end)
@@ -234,33 +256,34 @@ class Worker:
         raise WorkerLost(f"worker {self.number} has ended {DEATHS_MAX} times before a step could run")
 
     def _asked(self, alive: Incarnation, operators: Sequence[Installed], compose: Compose) -> Answer:
-        channel = alive.free.get()
-        try:
+        with alive.channel() as channel:
             if alive is not self._alive or not alive.is_alive:
                 raise Died(was_running=False)
-            writer = Writer(self._segments.find)
             drops: list[int] = []
             while self._dropped:
                 drops.append(self._dropped.popleft())
             new = [one for one in operators if one.at != alive.number]
-            body = [drops, [one.told(writer) for one in new], compose(writer)]
-            self._segments.tell(writer.segments, alive.reads_as)
-            alive.tell_segments(tuple(writer.segments), self._segments)
-            head, behind = alive.exchange(channel, writer.parts(body))
+            answer = self._exchange(alive, channel, lambda writer: [drops, [one.told(writer) for one in new], compose(writer)])
             for one in new:
                 one.at = alive.number
-        except OSError as error:  # its end of the socket is gone
-            raise Died(was_running=False) from error
-        finally:
-            alive.free.put(channel)
-        reader = Reader(head, behind)
+        self.busy_ns += answer.cost_ns
+        self.calls += 1
+        return self._checked(answer)
+
+    def _exchange(self, alive: Incarnation, channel: Channel, compose: Compose) -> Answer:
+        writer = Writer(self._segments.find)
+        body = compose(writer)
+        self._segments.tell(writer.segments, alive.reads_as)
+        alive.tell_segments(tuple(writer.segments), self._segments)
+        reader = Reader(*alive.exchange(channel, writer.parts(body)))
         told, released, cost_ns, claimed = reader.body
         self._segments.untell(released, alive.reads_as)
-        self.busy_ns += cost_ns
-        self.calls += 1
-        if told[0] in ("cut", "error"):
-            raise _error(told, self._bounds)
         return Answer(reader, told, cost_ns, claimed)
+
+    def _checked(self, answer: Answer) -> Answer:
+        if answer.told[0] in ("cut", "error"):
+            raise _error(answer.told, self._bounds)
+        return answer
 
     def _lose(self, operators: Sequence[Installed], alive: Incarnation, died: Died) -> None:
         if died.overdue:
@@ -278,7 +301,7 @@ class Worker:
             self._start_anew(dead)
 
     def _start_anew(self, dead: Incarnation) -> None:
-        while True:
+        for _ in range(STARTS_MAX):
             self.deaths += 1
             alive = Incarnation(self.number, dead.number + 1, self._bounds)
             threading.Thread(target=dead.close, name=f"end of worker {self.number}", daemon=True).start()
@@ -290,39 +313,36 @@ class Worker:
                 continue
             self._alive = alive
             return
+        raise TooMany(f"worker {self.number} ended {STARTS_MAX} times while it was started anew: {dead.told_of_end()}")
 
     def _again(self, alive: Incarnation, one: Installed) -> None:
         """Install an operator with its last snapshot, and have it do again what it did since."""
-        for part in one.kept:
-            for installed in part.operators:
+        at = one
+        try:
+            for installed in {id(i): i for part in one.kept for i in part.operators}.values():
+                at = installed
                 self._install(alive, installed)
-        self._install(alive, one)
-        for part in one.kept:
-            try:
-                self._exchange(alive, lambda writer, part=part: [[], [], part.compose(writer, discarded=True)])  # type: ignore[misc]
-            except Died as died:
-                if died.was_running:
-                    one.lost = f"it ended its worker while that took up again what it had done: {alive.told_of_end()}"
-                raise
+            at = one
+            self._install(alive, one)
+            for part in one.kept:
+                self._have_done(alive, lambda writer, part=part: [[], [], part.compose(writer, discarded=True)])  # type: ignore[misc]
+        except EngineError as error:  # it was done before, so this is another machine's answer: too little memory now, say
+            at.lost = f"its worker could not take up what it had done before: {error}"
+        except Died as died:
+            if died.was_running:
+                at.lost = f"it ended its worker again when that took up what it had done before: {alive.told_of_end()}"
+            raise
 
     def _install(self, alive: Incarnation, one: Installed) -> None:
         if one.at != alive.number:
-            self._exchange(alive, lambda writer: [[], [one.told(writer)], ["nothing"]])
+            self._have_done(alive, lambda writer: [[], [one.told(writer)], ["nothing"]])
             one.at = alive.number
 
-    def _exchange(self, alive: Incarnation, compose: Compose) -> None:
-        channel = alive.free.get()
-        try:
-            writer = Writer(self._segments.find)
-            body = compose(writer)
-            self._segments.tell(writer.segments, alive.reads_as)
-            alive.tell_segments(tuple(writer.segments), self._segments)
-            head, behind = alive.exchange(channel, writer.parts(body))
-        except OSError as error:
-            raise Died(was_running=False) from error
-        finally:
-            alive.free.put(channel)
-        self._segments.untell(Reader(head, behind).body[1], alive.reads_as)
+    def _have_done(self, alive: Incarnation, compose: Compose) -> None:
+        """Have a worker that starts anew do something again."""
+        with alive.channel() as channel:
+            answer = self._exchange(alive, channel, compose)
+        self._checked(answer)
 
     def drop(self, one: Installed) -> None:
         """Let the worker forget an operator, with the next call."""
@@ -395,5 +415,5 @@ def _error(told: list[Any], bounds: WorkerBounds) -> Exception:
         limit = f"worker_bytes_max = {bounds.memory_bytes_max}"
         return BoundReached(f"its step needs more memory than its worker has left of {limit}", hint="ask for less, or raise it")
     if not code:
-        return RuntimeError(message)
+        return StepFailed(message)
     return _KINDS.get(code, EngineError)(message, hint=hint)

@@ -249,5 +249,3 @@ def _array(place: Sequence[Any], behind: Any, bases: dict[int, Array]) -> Array:
     if segment == HERE:
         return np.frombuffer(behind, dtype, count, offset) if count else np.empty(0, dtype)
     return bases[segment][offset : offset + count * dtype.itemsize].view(dtype)
-
-
