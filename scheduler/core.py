@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from millstream.engine.data.graph import QueryId
@@ -42,7 +42,6 @@ from millstream.scheduler.locks import Outstanding, QueryMarks
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.orders import OrderMaker
-from millstream.scheduler.places import Places
 from millstream.scheduler.policies.user import called_here
 from millstream.scheduler.receipts import ReceiptBook
 from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
@@ -53,6 +52,9 @@ from millstream.scheduler.splices import Splices
 from millstream.scheduler.story import Reason, Story, reason_for
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
+
+if TYPE_CHECKING:
+    from millstream.scheduler.places import Places
 
 FALLBACK = PolicySpec("round-robin")
 
@@ -81,7 +83,7 @@ class SchedulerCore:
         self._draining = self._sums_wanted = False
         self._single_orders = 0
         self._unit_ns = 0.0  # what a unit of an order takes, about
-        self._places = Places(self.network, self.settings.worker_orders_max) if self.settings.workers else None
+        self._places = _places(self.network, self.settings)
         self._units_version = -1
         self._units: UnitSet
         self._view: View
@@ -492,3 +494,12 @@ class SchedulerCore:
             # What shares an operator with this order must not be picked while it is out.
             self._policy.selector.changed(self._view, outstanding.conflicts.tolist(), now_ns)
         return order
+
+
+def _places(network: NetworkModel, settings: CoreSettings) -> Places | None:
+    """Return the books of which worker has what, None where any worker runs any order."""
+    if not settings.workers:
+        return None
+    from millstream.scheduler.places import Places  # most servers have one worker
+
+    return Places(network, settings.worker_orders_max)

@@ -39,8 +39,8 @@ def choose(loads: Sequence[WorkerLoad], beside: Sequence[int] = (), pinned: Sequ
     if beside:
         return Choice(beside[0], f"in worker {beside[0]}, which has operators that it shares")
     allowed = [one for one in loads if not pinned or one.number in pinned] or list(loads)
-    operators = sum(one.operators for one in loads)
-    each = sum(one.load for one in loads) / operators if operators else 0.0
+    measured = [one for one in loads if one.load >= IDLE_BELOW]
+    each = sum(one.load for one in measured) / max(1, sum(one.operators for one in measured))
     if max(one.load for one in loads) < IDLE_BELOW:
         best = min(allowed, key=lambda one: (one.operators, one.number))
         return Choice(best.number, f"in worker {best.number}, which had the fewest operators")

@@ -191,15 +191,14 @@ class FusedChain:
         self, taken: Portion, train: Train, counts: list[int], made: Made, side: Emitter | None, to_sinks: Callable[[Made], Made] | None
     ) -> ChainOutcome:
         """Append what the last operator put out."""
+        rows = sum([one.rows for _, one in made])
         if self._tail is not None and to_sinks is not None:
             made = to_sinks(made)
         nodes: list[Appended] = []
-        rows = 0
         for log, one in made:
             node = LogNode(one, log)
             log.push(node)
             nodes.append((log, node))
-            rows += node.rows
         if self._tail is not None:
             counts.append(rows)
         return self._passed(taken, train, counts, nodes, side)

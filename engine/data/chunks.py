@@ -1,9 +1,9 @@
 """Where the rows of logs lie: once, in column layout, in segments. A chunk is a segment and offsets in it.
 
-A segment is memory that is filled from front to back and used again when nobody reads what is in it. Whoever makes the segments says what
-kind of memory that is: shared memory, which other processes map, or a file. Columns placed here are ordinary columns whose arrays are views,
-so nobody who computes with them knows of it; a chunk is freed when the last cursor has passed it and the last array over it is gone, here
-and in every process that was told of it.
+A segment is memory that is filled from front to back and used again when nobody reads what is in it. Whoever makes the segments says
+what kind of memory that is: shared memory, which other processes map, or a file. Columns placed here are ordinary columns whose arrays are
+views, so nobody who computes with them knows of it; a chunk is freed when the last cursor has passed it and the last array over it is
+gone, here and in every process that was told of it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ChunkStore:
         if segment is None:
             return columns
         # Not a slice: arrays over a slice would keep the whole segment's array alive, and not this one, whose end is what is watched.
-        base = np.frombuffer(memoryview(segment.memory), np.uint8, size, segment.used)
+        base = np.frombuffer(segment.memory.data, np.uint8, size, segment.used)
         segment.used += size
         segment.chunks += 1
         self._watch(base, segment)

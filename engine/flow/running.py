@@ -165,7 +165,7 @@ class RunningOperator:
         return self.logic.snapshot() if self.elsewhere is None else self.elsewhere.snapshot()
 
     def restore(self, state: Buffer, fields: dict[str, Any] | None = None) -> None:
-        """Take up a state; `fields` are what `Operator.read` made of it, where that was asked before. Errors: those of `Operator.restore`."""
+        """Take up a state; `fields` are what `Operator.read` made of it, if it was asked. Errors: those of `Operator.restore`."""
         found = self.logic.read(state) if fields is None else fields
         if self.elsewhere is None:
             self.logic.take_up(found)
@@ -193,7 +193,10 @@ class RunningOperator:
         return self.logic.wake_at_us() if self.elsewhere is None else self.elsewhere.wake_at_us()
 
     def leave(self) -> None:
-        """Let go of the state: it has been taken out, and serves nobody any more."""
+        """Let go of the state: it has been taken out, and serves nobody any more.
+
+        Also of what leads back here: in a ring, all that it still knows would stay until the collector's next long look.
+        """
         self.failed = True
         if self.elsewhere is not None:
             self.elsewhere.leave()
@@ -202,6 +205,12 @@ class RunningOperator:
             chain.dissolve()
         self.logic = RemovedOperator(self.logic.schemas)
         self.state_bytes = 0
+        self.bytes_left = unbounded
+        for log in self.outputs:
+            log.producer = log.sink = None
+        for cursor in self.inputs:
+            if cursor.log.sink is self:
+                cursor.log.sink = None
 
     def watch(self, begun: int, done: int) -> None:
         """Count calls that are about to begin, and calls of which the watchers know."""

@@ -33,8 +33,10 @@ from millstream.engine.flow.shedding import ShedKey, ShedLog, UtilityOrder
 
 NOTHING_RESERVED = 1 << 62
 _NO_TIMES: Int64Array = np.empty(0, dtype=np.int64)
-Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None], object]
-"""Writes down (lo, hi, rows or None, a control item's arguments or None) before they enter; what it raises keeps them out."""
+Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None, int | None], object]
+"""Writes down (lo, hi, rows or None, a control item's arguments or None, the rows' time of coming) before they enter.
+
+What it raises keeps them out."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,10 @@ class Ingested:
     def accepted(self) -> int:
         """Rows let in; a control item has none."""
         return sum(a.rows for a in self.arrivals[:1])
+
+    def told(self) -> list[Arrived]:
+        """Return what a scheduler is to be told of."""
+        return [a for a in self.arrivals if a.rows or a.controls or a.shed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,23 @@ class MergedPart:
     positions: Int64Array
 
 
+@dataclass(frozen=True, slots=True)
+class GivenPart:
+    """One source's rows whose places and watermark are known from elsewhere: a part of a stream that was cut, or an operator's results.
+
+    `seqs` are the rows' arrival numbers (never falling), `times_us` their event times. After the item `moved[i]`, a row of this source or
+    not, W is at least `reached_us[i]`; both never fall, and all numbers lie in the interval that is pushed. `ends`: its last item ends it.
+    """
+
+    source: Source
+    columns: Sequence[Column]
+    seqs: Int64Array
+    times_us: Int64Array
+    moved: Int64Array
+    reached_us: Int64Array
+    ends: bool = False
+
+
 class Ingress:
     """The one door for rows: gives each its arrival number and puts it in its stream's log, under one lock."""
 
@@ -173,7 +196,7 @@ class Ingress:
             woken = self._wake(source, now_us, arrival_ns) if source.idle and reservation is None else ()
             lo, hi = self._numbers(rows, reservation)
             if source.recorder is not None and reservation is None:
-                source.recorder(lo, hi, columns, None)
+                source.recorder(lo, hi, columns, None, now_us)
             start, watermark_us, delay_us = source.log.hi, source.watermark_us, source.definition.time.delay_us
             if instant is not None:
                 track: WatermarkTrack = RowTrack(start, hi, watermark_us, TIME_MIN if skewed else instant, delay_us, lo)
@@ -201,6 +224,51 @@ class Ingress:
             self._remember_turns(parts, lo)
             self._publish()
         return ingested
+
+    def push_given(self, parts: Sequence[GivenPart], hi: int, *, arrival_ns: int) -> list[Ingested]:
+        """Let in all that the parts' sources have up to the arrival number `hi`: the rows, and how W moved between them.
+
+        The numbers must not have been given out, which is asserted: only an engine that is fed like this throughout can be.
+        """
+        with self.lock:
+            lo = self._reserved
+            assert lo <= hi
+            assert all(not len(n) or lo <= int(n[0]) <= int(n[-1]) < hi for part in parts for n in (part.seqs, part.moved))
+            self._reserved = hi
+            ingested = []
+            for part in parts:
+                source = part.source
+                moved, reached = part.moved, np.maximum(part.reached_us, source.watermark_us)
+                if part.ends:
+                    moved, reached = np.append(moved, hi - 1), np.append(reached, TIME_MAX)
+                track = StepTrack(source.log.hi, hi, source.watermark_us, moved, reached)
+                ingested.append(
+                    self.push_again(source, part.columns, part.seqs, part.times_us, track, arrival_ns=arrival_ns, ends=part.ends)
+                )
+            self._publish()
+        return ingested
+
+    def push_again(
+        self,
+        source: Source,
+        columns: Sequence[Column],
+        seqs: Int64Array,
+        times: Int64Array,
+        track: WatermarkTrack,
+        *,
+        arrival_ns: int,
+        ends: bool = False,
+    ) -> Ingested:
+        """Let in rows that came once, with the arrival numbers and the W that they had: `track` goes on where the source's log ends.
+
+        Nothing is written down. What is known to have come is moved on by `advance_to`, once all streams have theirs (replay.py).
+        """
+        with self.lock:
+            train = _rows_train(source, columns, len(seqs), track.lo, track.hi, Numbers(len(seqs), array=times), arrival_ns, track)
+            train.seq, train.ended = Numbers(len(seqs), array=seqs), ends
+            arrivals = self._append(source, train, arrival_ns)
+            source.watermark_us, source.ended = track.end, source.ended or ends
+        return Ingested(source.definition.name, track.lo, track.hi, tuple(arrivals), track.end)
 
     def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[Arrived, ...]) -> Ingested:
         source, rule, skewed = part.source, part.source.definition.time, 0
@@ -242,7 +310,7 @@ class Ingress:
             seq, hi = self._numbers(1, None)
             if source.recorder is not None:
                 said = {"watermark_us": watermark_us, "ended": ended, "idle": idle, "flush": flush}
-                source.recorder(seq, hi, None, said)
+                source.recorder(seq, hi, None, said, None)
             start = source.log.hi
             target = TIME_MAX if ended else source.watermark_us if watermark_us is None else watermark_us
             track = jump_track(start, hi, source.watermark_us, seq, target)

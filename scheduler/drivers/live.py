@@ -119,6 +119,13 @@ def live_settings(workers: int, *, placed: bool = False) -> CoreSettings:
     )
 
 
+def _threads(settings: CoreSettings, workers: int) -> int:
+    """Return how many threads run orders: where workers are processes, one waits for each order that is out."""
+    if settings.orders_max == 1:
+        return 0
+    return settings.orders_max if settings.workers else workers
+
+
 class LiveScheduler:
     """Drives a `SchedulerCore` with threads.
 
@@ -163,9 +170,7 @@ class LiveScheduler:
             # Read once, so that no jump of the system's clock moves what deadlines are measured against.
             self._core.measures.epoch_ns = time.time_ns() - clock_ns()
         self._mailbox = Mailbox()
-        # Where workers are processes a thread waits for each order that is out; else as many run as there are workers.
-        threads = 0 if self._core.settings.orders_max == 1 else self._core.settings.orders_max if self._core.settings.workers else workers
-        self._pool = WorkerPool(executor, threads, clock_ns, self._mailbox.post)
+        self._pool = WorkerPool(executor, _threads(self._core.settings, workers), clock_ns, self._mailbox.post)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._lock = threading.Lock()
         self._drained = threading.Condition(self._lock)

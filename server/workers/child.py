@@ -3,7 +3,8 @@
 Its arguments are JSON: the lifeline, the socket on which segments come, the channels' descriptors, bounds. A request is
 `[drops, installs, call]`: the keys of operators that are wanted no longer; `[key, what it is, state]` of new ones; and a call:
 
-    ["run", keys, whether they run as one chain, trains, outputs, bytes left, name of that bound, whether to tell what is held, whether nobody wants what comes of it]
+    ["run", keys, whether they run as one chain, trains, outputs, bytes left, name of that bound, whether to tell what is held,
+     whether nobody wants what comes of it]
     ["snapshot", key]
     ["nothing"]
 

@@ -167,7 +167,7 @@ class Workers:
 
 
 def started(count: int, bounds: WorkerBounds) -> tuple[list[Worker], SharedSegments]:
-    """Start so many workers, and make the segments that they share with the server."""
+    """Start so many workers; returns them and the segments that they share with the server. TooMany when the system starts no process."""
     segments = SharedSegments()
     return [Worker(number, bounds, segments) for number in range(1, count + 1)], segments
 

@@ -107,7 +107,9 @@ class Incarnation:
         inherited = [theirs.fileno(), *(one for channel in self.channels for one in channel.descriptors)]
         command = (sys.executable, "-I", "-m", "millstream.server.workers.child")
         try:
-            self.process, self._lifeline = spawn(lambda lifeline: (*command, json.dumps({"lifeline": lifeline, **told})), inherited)
+            self.process, self._lifeline = spawn(
+                lambda lifeline: (*command, json.dumps({"lifeline": lifeline, **told})), inherited=inherited
+            )
         except OSError as error:
             self._close_channels()
             raise TooMany(f"no worker can be started: {error.strerror}", hint="try again later") from error

@@ -233,7 +233,7 @@ class Reader:
 
     def bytes(self, number: int) -> memoryview:
         """Return bytes."""
-        return memoryview(self._arrays[number])
+        return self._arrays[number].data
 
     def schema(self, number: int) -> Schema:
         """Return a schema."""

@@ -39,7 +39,8 @@ def test_columns_that_are_placed_read_as_before(rng: np.random.Generator) -> Non
     placed = chunks.placed(columns)
     assert [values_of(c) for c in placed] == [values_of(c) for c in columns]
     found = [chunks.find(address_of(c.values), 8) for c in placed if not c.type.is_arrow]
-    assert None not in found and len({f[1] for f in found if f}) == len(found)
+    assert None not in found
+    assert len({f[1] for f in found if f}) == len(found)
     assert chunks.find(address_of(columns[0].values), 8) is None
 
 

@@ -50,7 +50,8 @@ def test_many_rows_at_once_through_one_operator_and_a_sink(pool: Pool, tmp_path:
     alone = run_replay(Replay(script, [("s", rows)]))
     with replays_served_by(pool, 1) as served:
         found = run_replay(Replay(script, [("s", rows)]))
-    assert alone.failure is None and found.failure is None
+    assert alone.failure is None
+    assert found.failure is None
     assert served[0].workers[0].calls
     assert [[b.to_pydict() for b in r.batches] for r in found.results] == [[b.to_pydict() for b in r.batches] for r in alone.results]
 
@@ -73,4 +74,5 @@ def test_a_worker_that_is_killed_between_two_steps_takes_nothing_with_it(shape: 
     finally:
         pool.close()
     assert not wrong, wrong
-    assert done["kills"] and sum(worker.deaths for worker in pool.workers)
+    assert done["kills"]
+    assert sum(worker.deaths for worker in pool.workers)

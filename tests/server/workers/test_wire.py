@@ -35,8 +35,8 @@ def train_of(choice: random.Random, lo: int = 100) -> Train:
         return train
     nothing = lambda value: None if choice.random() < 0.2 else value  # noqa: E731
     given = [
-        [int(t), nothing(choice.randint(-9, 9)), nothing(choice.random()), nothing(choice.random() < 0.5), nothing("ä" * choice.randint(0, 4)),
-         nothing([1, 2]), nothing(choice.randint(0, 10**30))]
+        [int(t), nothing(choice.randint(-9, 9)), nothing(choice.random()), nothing(choice.random() < 0.5),
+         nothing("ä" * choice.randint(0, 4)), nothing([1, 2]), nothing(choice.randint(0, 10**30))]
         for t in times
     ]  # fmt: skip
     columns = columns_of(schema_of(ts=TIMESTAMP, k=BIGINT, v=DOUBLE, b=BOOLEAN, note=TEXT, many=LIST), [row[:6] for row in given])
