@@ -44,6 +44,7 @@ contracts: $(READY) ## import-linter: who may import whom
 # Our folders stand at the top but are imported as millstream.<folder>; mypy sees that through a folder of links.
 types: $(READY) ## mypy, strict
 	@mkdir -p build/types/millstream
+	@ln -sf "$(CURDIR)/millstream/__init__.py" "$(CURDIR)/millstream/py.typed" build/types/millstream/
 	@for folder in $(PACKAGES); do ln -sfn "$(CURDIR)/$$folder" "build/types/millstream/$$folder"; done
 	MYPYPATH=build/types $(BIN)/mypy -p millstream
 
