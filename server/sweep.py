@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SWEEP_S = 0.05
 MEMORY_ROUNDS = 4  # rounds between two looks at what all queries hold
 RATE_ROUNDS = 10  # rounds between two notes of how many rows have come
+ARCHIVE_ROUNDS = 20  # rounds between two looks at what is due for archives
 JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
 WATCH_S = 1.0  # between two looks at the targets of queries, less where the optimiser is to settle sooner
 CHECKPOINT_RETRY_NS = 5_000_000_000  # everything stands still while one is copied, so a disk that is full is not asked all the time
@@ -57,6 +58,7 @@ class Sweep:
         self._looking = False
         self._coming_due = False
         self._checkpointing = False
+        self._archiving = False
         self._checkpoint_from_ns = 0
         self._told = ToldOnce(application.log)
         self._suspects: frozenset[tuple[str, str]] = frozenset()
@@ -86,6 +88,9 @@ class Sweep:
             self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
             self._begin_checkpoint(now_ns)
+        if self._round % ARCHIVE_ROUNDS == 0 and not self._archiving:
+            self._archiving = True
+            application.loop.create_task(self._archive())
         if self._round % self._watch_rounds == 0:
             self._look_at_targets()
         if self._round % LAW_ROUNDS == 0:
@@ -106,6 +111,15 @@ class Sweep:
             self._checkpoint_from_ns = self.application.now_ns() + CHECKPOINT_RETRY_NS
         finally:
             self._checkpointing = False
+
+    async def _archive(self) -> None:
+        try:
+            await self.application.archive()
+            self._told.over("archive")
+        except (OSError, StorageError) as error:
+            self._told.tell("archive", "archive_not_noted", error)
+        finally:
+            self._archiving = False
 
     def _check_feed(self, feed: Feed, now_ns: int) -> None:
         feed.check(now_ns)

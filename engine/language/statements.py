@@ -216,6 +216,7 @@ class ShowWhat(Enum):
 
     STREAMS = "STREAMS"
     TABLES = "TABLES"
+    ARCHIVES = "ARCHIVES"
     QUERIES = "QUERIES"
     CLASSES = "CLASSES"
     FUNCTIONS = "FUNCTIONS"

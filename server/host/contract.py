@@ -19,6 +19,7 @@ from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
     from millstream.scheduler.optimiser.contract import Decision, TargetVerdict
+    from millstream.server.archive.archiver import Archives
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,11 @@ class Durability(Protocol):
     @property
     def numbers(self) -> Mapping[str, int]:
         """The durable streams and tables by name, with their numbers in the catalogue."""
+        ...
+
+    @property
+    def archives(self) -> Archives | None:
+        """The archives of streams, None while no stream has one."""
         ...
 
     def add(self, name: str, number: int, *, record: bool = True) -> None:

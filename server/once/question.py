@@ -13,8 +13,8 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, TableDefinition
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.fork import Fork
+from millstream.server.embedded.private_engine import PrivateEngine
 from millstream.server.host.contract import HeldBlock, HeldRows
-from millstream.server.once.answering import PrivateEngine
 from millstream.server.once.held import net_rows
 from millstream.server.results.outcome import NamedResult, Outcome
 from millstream.server.results.trains import ResultShape
