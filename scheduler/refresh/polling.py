@@ -22,7 +22,6 @@ from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.refresh.allocation import POLICIES, Copies
 from millstream.scheduler.refresh.freshness import freshness, polls_for
-from millstream.scheduler.spec import PolicySpec
 
 NS_PER_S = 1_000_000_000
 SCHEDULES = ("stride", "lottery")
@@ -97,14 +96,19 @@ class Copy:
 class Poller:
     """Says which copy to poll. `budget` is in units of size a second. Raises `PolicyError` for a policy or option that is not there."""
 
-    def __init__(self, spec: PolicySpec, budget: float, *, seed: int = 0) -> None:
-        policy = POLICIES.get(spec.name)
+    def __init__(self, name: str, options: Mapping[str, str | float], budget: float, *, seed: int = 0) -> None:
+        policy = POLICIES.get(name)
         if policy is None:
-            raise PolicyError(f"unknown refresh policy '{spec.name}'", hint="known are " + ", ".join(POLICIES))
-        unknown = [name for name, _ in spec.options if name not in _OPTIONS]
+            raise PolicyError(f"unknown refresh policy '{name}'", hint="known are " + ", ".join(POLICIES))
+        unknown = [option for option in options if option not in _OPTIONS]
         if unknown:
             raise PolicyError(f"refresh policies have no option '{unknown[0]}'", hint="known are " + ", ".join(_OPTIONS))
-        self.schedule, self.demand = str(spec.get("schedule", "stride")), float(spec.get("demand", 0.0))
+        given = {**_OPTIONS, **options}
+        self.schedule = str(given["schedule"])
+        try:
+            self.demand = float(given["demand"])
+        except ValueError:
+            raise PolicyError(f"demand={given['demand']} is not a number") from None
         if self.schedule not in SCHEDULES:
             raise PolicyError(f"unknown schedule '{self.schedule}' of polls", hint="known are " + ", ".join(SCHEDULES))
         if not 0.0 <= self.demand < 1.0:

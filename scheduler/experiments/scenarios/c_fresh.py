@@ -85,34 +85,43 @@ class _Plan:
         return found
 
 
-def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
-    plan = _Plan(scale)
+class _Found:
+    """Means over seeds of what the runs gave."""
 
-    def over(measure: str, case: Callable[..., ExperimentCase], *given: Any, **named: Any) -> float:
-        return mean([float(results(case(seed, *given, **named))[measure]) for seed in plan.seeds])
+    def __init__(self, scale: Scale, results: Callable[[ExperimentCase], Result]) -> None:
+        self.plan = plan = _Plan(scale)
 
-    reached = {
-        (policy, alignment): [over(policy, plan.ideal, theta, alignment) for theta in _THETAS]
-        for policy in ("perceived", "general", "uniform")
-        for alignment in _ALIGNMENTS
-    }
-    parts = {key: [over("reached", plan.parts, key, count) for count in _PARTITIONS] for key in _KEYS}
-    exact = over("exact", plan.parts, "pf", 5)
-    one = plan.seeds[0]
-    big = {key: [float(results(plan.big_parts(one, key, count))["reached"]) for count in _BIG_PARTITIONS] for key in _KEYS}
-    mended = [results(plan.big_parts(one, "pf", _MENDED, count)) for count in _ITERATIONS]
-    solved = results(plan.exact(one))
-    sized = {fixed: [over("reached", plan.sized, count, fixed_bandwidth=fixed) for count in _PARTITIONS] for fixed in (False, True)}
-    aware = {shape: over("aware", plan.sizes, shape) for shape in _SHAPES}
-    blind = {shape: over("blind", plan.sizes, shape) for shape in _SHAPES}
-    equal = over("as_if_equal", plan.sizes, _SHAPES[0])
-    counted = {policy: over("reached", plan.simulated, policy) for policy in _POLICIES}
-    learnt = over("reached", plan.learnt)
+        def over(measure: str, case: Callable[..., ExperimentCase], *given: Any, **named: Any) -> float:
+            return mean([float(results(case(seed, *given, **named))[measure]) for seed in plan.seeds])
 
+        self.reached = {
+            (policy, alignment): [over(policy, plan.ideal, theta, alignment) for theta in _THETAS]
+            for policy in ("perceived", "general", "uniform")
+            for alignment in _ALIGNMENTS
+        }
+        self.parts = {key: [over("reached", plan.parts, key, count) for count in _PARTITIONS] for key in _KEYS}
+        self.exact = over("exact", plan.parts, "pf", 5)
+        one = plan.seeds[0]
+        self.big = {key: [float(results(plan.big_parts(one, key, count))["reached"]) for count in _BIG_PARTITIONS] for key in _KEYS}
+        self.mended = [results(plan.big_parts(one, "pf", _MENDED, count)) for count in _ITERATIONS]
+        self.solved = results(plan.exact(one))
+        self.sized = {
+            fixed: [over("reached", plan.sized, count, fixed_bandwidth=fixed) for count in _PARTITIONS] for fixed in (False, True)
+        }
+        self.aware = {shape: over("aware", plan.sizes, shape) for shape in _SHAPES}
+        self.blind = {shape: over("blind", plan.sizes, shape) for shape in _SHAPES}
+        self.equal = over("as_if_equal", plan.sizes, _SHAPES[0])
+        self.counted = {policy: over("reached", plan.simulated, policy) for policy in _POLICIES}
+        self.learnt = over("reached", plan.learnt)
+        self.curve = [over("reached", plan.bandwidth, factor) for factor in _FACTORS]
+        self.least = [over("reached", plan.least, one) for one in _LEAST]
+
+
+def _interest(found: _Found) -> list[Claim]:
+    """Figure 2.3: perceived against general freshening."""
+    reached = found.reached
     gains = {one: reached["perceived", one][-1] - reached["general", one][-1] for one in _ALIGNMENTS}
-    places = {key: _PARTITIONS[next(i for i, value in enumerate(values) if value >= 0.95 * exact)] for key, values in parts.items()}
-    at_hundred = _BIG_PARTITIONS.index(100)
-    claims = [
+    return [
         Claim(
             "where all are asked for alike (θ = 0) perceived and general freshening are the same",
             "equal",
@@ -139,14 +148,23 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
             f"{reached['general', 'aligned'][-1]:.4f}",
             reached["general", "aligned"][-1] < 0.05,
         ),
+    ]
+
+
+def _partitions(found: _Found) -> list[Claim]:
+    """Figures 2.5 to 2.9: partitions and k-means."""
+    big, mended, objects = found.big, found.mended, found.plan.big
+    near = {key: next(i for i, value in enumerate(one) if value >= 0.95 * found.exact) for key, one in found.parts.items()}
+    at_hundred = big["pf"][_BIG_PARTITIONS.index(100)]
+    return [
         Claim(
             "shuffled, 500 elements: p, PF and p/λ come near the best with fewer partitions than λ (within 5%)",
             "λ last",
-            ", ".join(f"{_KEYS[key]} {count}" for key, count in places.items()),
-            places["changes"] > max(places[key] for key in ("access", "pf", "ratio")),
+            ", ".join(f"{_KEYS[key]} {_PARTITIONS[place]}" for key, place in near.items()),
+            near["changes"] > max(near[key] for key in ("access", "pf", "ratio")),
         ),
         Claim(
-            f"{plan.big:,} elements: PF is the best key",
+            f"{objects:,} elements: PF is the best key",
             "PF",
             ", ".join(f"{_KEYS[key]} {mean(values):.4f}" for key, values in big.items()),
             max(big, key=lambda key: mean(big[key])) == "pf",
@@ -155,74 +173,78 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
         Claim(
             "more than 100 partitions do not appreciably improve it",
             "no",
-            f"{big['pf'][at_hundred]:.4f} at 100, {big['pf'][-1]:.4f} at {_BIG_PARTITIONS[-1]}",
-            big["pf"][-1] - big["pf"][at_hundred] <= _NEAR * big["pf"][at_hundred],
-            f"the best there is, which the thesis could not compute, is {solved['perceived']:.4f}",
+            f"{at_hundred:.4f} at 100, {big['pf'][-1]:.4f} at {_BIG_PARTITIONS[-1]}",
+            big["pf"][-1] - at_hundred <= _NEAR * at_hundred,
+            f"the best there is, which the thesis could not compute, is {found.solved['perceived']:.4f}",
         ),
         Claim(
             f"ten iterations of k-means mend {_MENDED} partitions more than twice as many partitions do",
             "62 s",
-            f"{mended[-1]['reached']:.4f} against {big['pf'][at_hundred]:.4f}",
-            float(mended[-1]["reached"]) > big["pf"][at_hundred],
+            f"{mended[-1]['reached']:.4f} against {at_hundred:.4f}",
+            float(mended[-1]["reached"]) > at_hundred,
             ", ".join(f"{count}: {one['reached']:.4f} in {one['seconds']:.2f} s" for count, one in zip(_ITERATIONS, mended, strict=True)),
         ),
         Claim(
+            f"the exact solution for {objects:,} elements takes less than a second (the thesis: days)",
+            "< 1 s",
+            f"{found.solved['seconds']:.2f} s of processor time",
+            float(found.solved["seconds"]) < 1.0,
+        ),
+    ]
+
+
+def _sizes(found: _Found) -> list[Claim]:
+    """Figures 2.10 and 2.11: elements of several sizes."""
+    pairs = list(zip(found.sized[True], found.sized[False], strict=True))
+    shapes = "; ".join(f"shape {one:g}: {found.aware[one]:.3f}, its budget spent blindly {found.blind[one]:.3f}" for one in _SHAPES)
+    return [
+        Claim(
             "with sizes, as much bandwidth for each of a partition beats as many polls at every number of partitions",
             "always",
-            ", ".join(f"{a:.3f}/{b:.3f}" for a, b in zip(sized[True], sized[False], strict=True)),
-            all(a >= b - 1e-9 for a, b in zip(sized[True], sized[False], strict=True)),
-        ),
-        within("without regard to size, perceived freshness is", 0.312, equal, factor=1.1, note="all sizes 1, as the solver believes"),
-        within(
-            "with regard to size (Pareto)",
-            0.586,
-            aware[_SHAPES[0]],
-            factor=1.2,
-            note="; ".join(f"shape {shape:g}: {aware[shape]:.3f}, its budget spent blindly {blind[shape]:.3f}" for shape in _SHAPES),
-        ),
-        Claim(
-            f"the exact solution for {plan.big:,} elements takes less than a second (the thesis: days)",
-            "< 1 s",
-            f"{solved['seconds']:.2f} s of processor time",
-            float(solved["seconds"]) < 1.0,
+            ", ".join(f"{bandwidth:.3f}/{polls:.3f}" for bandwidth, polls in pairs),
+            all(bandwidth >= polls - 1e-9 for bandwidth, polls in pairs),
         ),
         within(
-            "counted in virtual time, polled by the poller of the server, freshness is what the formula says",
-            round(exact, 3),
-            counted["perceived"],
-            factor=1.03,
-            note=f"drawn by lot {counted[_POLICIES[3]]:.3f}, a fifth by demand {counted[_POLICIES[4]]:.3f}; access and changes learnt from "
-            f"nothing meanwhile {learnt:.3f}; general {counted['general']:.3f}, uniform {counted['uniform']:.3f}",
+            "without regard to size, perceived freshness is", 0.312, found.equal, factor=1.1, note="all sizes 1, as the solver believes"
         ),
+        within("with regard to size (Pareto)", 0.586, found.aware[_SHAPES[0]], factor=1.2, note=shapes),
     ]
+
+
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
+    found = _Found(scale, results)
+    counted = found.counted
+    virtual = within(
+        "counted in virtual time, polled by the poller of the server, freshness is what the formula says",
+        round(found.exact, 3),
+        counted["perceived"],
+        factor=1.03,
+        note=f"drawn by lot {counted[_POLICIES[3]]:.3f}, a fifth by demand {counted[_POLICIES[4]]:.3f}; access and changes learnt from "
+        f"nothing meanwhile {found.learnt:.3f}; general {counted['general']:.3f}, uniform {counted['uniform']:.3f}",
+    )
+    claims = [*_interest(found), *_partitions(found), *_sizes(found), virtual]
+    return Findings(_rows(found), claims, _panels(found))
+
+
+def _rows(found: _Found) -> list[Row]:
     rows: list[Row] = [
         {"experiment": "ideal", "what": f"{policy} {alignment}", "x": theta, "freshness": value}
-        for (policy, alignment), values in reached.items()
+        for (policy, alignment), values in found.reached.items()
         for theta, value in zip(_THETAS, values, strict=True)
     ]
-    for name, found, xs in (("partitions", parts, _PARTITIONS), ("big partitions", big, _BIG_PARTITIONS)):
+    for name, values_of, xs in (("partitions", found.parts, _PARTITIONS), ("big partitions", found.big, _BIG_PARTITIONS)):
         rows += [
             {"experiment": name, "what": key, "x": x, "freshness": value}
-            for key, values in found.items()
+            for key, values in values_of.items()
             for x, value in zip(xs, values, strict=True)
         ]
-    curve = [over("reached", plan.bandwidth, factor) for factor in _FACTORS]
-    least = [over("reached", plan.least, one) for one in _LEAST]
-    rows += [{"experiment": "bandwidth", "x": x, "freshness": value} for x, value in zip(_FACTORS, curve, strict=True)]
-    rows += [{"experiment": "least freshness", "x": x, "freshness": value} for x, value in zip(_LEAST, least, strict=True)]
-    rows += [{"experiment": "virtual time", "what": policy, "freshness": value} for policy, value in counted.items()]
-    rows += [{"experiment": "virtual time", "what": "perceived, learnt", "freshness": learnt}]
-    return Findings(rows, claims, _panels(reached, parts, big, sized, curve, least))
+    rows += [{"experiment": "bandwidth", "x": x, "freshness": value} for x, value in zip(_FACTORS, found.curve, strict=True)]
+    rows += [{"experiment": "least freshness", "x": x, "freshness": value} for x, value in zip(_LEAST, found.least, strict=True)]
+    rows += [{"experiment": "virtual time", "what": policy, "freshness": value} for policy, value in found.counted.items()]
+    return [*rows, {"experiment": "virtual time", "what": "perceived, learnt", "freshness": found.learnt}]
 
 
-def _panels(
-    reached: dict[tuple[str, str], list[float]],
-    parts: dict[str, list[float]],
-    big: dict[str, list[float]],
-    sized: dict[bool, list[float]],
-    curve: list[float],
-    least: list[float],
-) -> list[Panel]:
+def _panels(found: _Found) -> list[Panel]:
     fresh = "perceived freshness"
     return [
         *(
@@ -230,23 +252,27 @@ def _panels(
                 alignment.capitalize(),
                 "skew of interest θ",
                 fresh,
-                [Line(policy, _THETAS, values) for (policy, where), values in reached.items() if where == alignment],
+                [Line(policy, _THETAS, values) for (policy, where), values in found.reached.items() if where == alignment],
             )
             for alignment in _ALIGNMENTS
         ),
         Panel(
-            "500 elements, shuffled", "partitions", fresh, [Line(_KEYS[key], _PARTITIONS, one) for key, one in parts.items()], x_log=True
+            "500 elements, shuffled",
+            "partitions",
+            fresh,
+            [Line(_KEYS[key], _PARTITIONS, one) for key, one in found.parts.items()],
+            x_log=True,
         ),
-        Panel("Many elements", "partitions", fresh, [Line(_KEYS[key], _BIG_PARTITIONS, one) for key, one in big.items()], x_log=True),
+        Panel("Many elements", "partitions", fresh, [Line(_KEYS[key], _BIG_PARTITIONS, one) for key, one in found.big.items()], x_log=True),
         Panel(
             "Sizes",
             "partitions",
             fresh,
-            [Line("as much bandwidth", _PARTITIONS, sized[True]), Line("as many polls", _PARTITIONS, sized[False])],
+            [Line("as much bandwidth", _PARTITIONS, found.sized[True]), Line("as many polls", _PARTITIONS, found.sized[False])],
             x_log=True,
         ),
-        Panel("Is bandwidth free?", "of the budget", fresh, [Line("perceived", _FACTORS, curve)], x_log=True),
-        Panel("A least freshness for all", "share of the time", fresh, [Line("perceived", _LEAST, least)]),
+        Panel("Is bandwidth free?", "of the budget", fresh, [Line("perceived", _FACTORS, found.curve)], x_log=True),
+        Panel("A least freshness for all", "share of the time", fresh, [Line("perceived", _LEAST, found.least)]),
     ]
 
 

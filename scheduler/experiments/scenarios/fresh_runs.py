@@ -113,7 +113,8 @@ def simulated(
     """
     found = copies(objects, deviation, theta, alignment, seed)
     chance = np.random.default_rng(seed + 1)
-    poller = Poller(PolicySpec.parse(policy), POLLS * objects / PERIOD_S, seed=seed)
+    spec = PolicySpec.parse(policy)
+    poller = Poller(spec.name, dict(spec.options), POLLS * objects / PERIOD_S, seed=seed)
     share = found.access / found.access.sum()
     rates = found.changes / PERIOD_S
     for place in range(objects):

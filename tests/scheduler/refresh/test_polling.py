@@ -13,7 +13,8 @@ from millstream.scheduler.spec import PolicySpec
 
 
 def poller(text: str = "perceived", budget: float = 5.0) -> Poller:
-    return Poller(PolicySpec.parse(text), budget, seed=1)
+    spec = PolicySpec.parse(text)
+    return Poller(spec.name, dict(spec.options), budget, seed=1)
 
 
 def run(polled: Poller, seconds: float, changes: dict[str, float] | None = None) -> list[tuple[float, str]]:
@@ -129,6 +130,7 @@ def test_the_freshness_that_requests_meet_is_that_of_the_formula() -> None:
         ("perceived:when=now", 1.0, "no option 'when'"),
         ("perceived:schedule=never", 1.0, "unknown schedule 'never'"),
         ("perceived:demand=1", 1.0, "demand=1 is not a part"),
+        ("perceived:demand=some", 1.0, "demand=some is not a number"),
         ("perceived", 0.0, "refresh budget"),
     ],
 )
