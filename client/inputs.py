@@ -7,6 +7,7 @@ Rows that cannot be read at all are refused here, with the line.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -168,9 +169,10 @@ def _float(text: str) -> Any:
     if text in SPECIAL_FLOATS:
         return SPECIAL_FLOATS[text]
     try:
-        return float(text) if text.strip()[-1:].isdigit() or text.strip().endswith(".") else text
+        found = float(text) if text.strip()[-1:].isdigit() or text.strip().endswith(".") else text
     except ValueError:
         return text
+    return text if found in (math.inf, -math.inf) else found  # the server says that it is out of range
 
 
 def _boolean(text: str) -> Any:
@@ -179,6 +181,16 @@ def _boolean(text: str) -> Any:
 
 def _text(text: str) -> str:
     return text
+
+
+class BadValue(ValueError):
+    """A value that its column cannot hold; the message names the column."""
+
+
+class _Beyond(str):
+    """The digits of a number that no DOUBLE can hold."""
+
+    __slots__ = ()
 
 
 class JsonLinesInput:
@@ -209,6 +221,9 @@ class JsonLinesInput:
             except RecursionError:
                 read.refused.append((self._line, "is nested too deeply"))
                 continue
+            except BadValue as error:
+                read.refused.append((self._line, str(error)))
+                continue
             except ValueError as error:
                 read.refused.append((self._line, f"is not a JSON object: {error}"))
                 continue
@@ -238,18 +253,35 @@ class JsonLinesInput:
             yield rest
 
     def _row(self, raw: bytes) -> dict[str, Any]:
-        row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else None)
+        self._beyond = False
+        row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
         if not isinstance(row, dict):
             raise ValueError(f"it is {_JSON_WORDS[type(row)]}")  # noqa: TRY004
         if self._exact:
             row = {name: self._number(name, value) for name, value in row.items()}
+        if self._beyond:
+            self._refuse_beyond(row)
         for name in self._doubles & row.keys():
             value = row[name]
             if isinstance(value, str):
                 row[name] = SPECIAL_FLOATS.get(value, value)
         return row
 
+    def _double(self, text: str) -> Any:
+        """Return the number; of one that a DOUBLE cannot hold the digits, which `_refuse_beyond` finds."""
+        value = float(text)
+        if math.isfinite(value):
+            return value
+        self._beyond = True
+        return _Beyond(text)
+
+    def _refuse_beyond(self, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            for one in value if isinstance(value, list) else (value,):
+                if isinstance(one, _Beyond) and self._names.meant_by(name) is not None:
+                    raise BadValue(f"column {name}: {one[:40]} is out of the range of DOUBLE")
+
     def _number(self, name: str, value: Any) -> Any:
         if isinstance(value, Decimal) and name not in self._decimals:
-            return float(value)
+            return self._double(str(value))
         return [self._number(name, item) for item in value] if isinstance(value, list) else value

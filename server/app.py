@@ -25,6 +25,7 @@ from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
 from millstream.engine.language.names import quote_name
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.plan.catalog import noun_of
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import PolicyError, SchedulerError
@@ -152,8 +153,8 @@ class Application:
 
             try:
                 self.host.refresh = Refreshing(self.host, *self.host.refresh_rules)
-            except PolicyError as problem:
-                raise ConfigError(f"refresh: {problem}", hint=problem.hint) from problem
+            except PolicyError as refused:
+                raise ConfigError(f"refresh: {refused}", hint=refused.hint) from refused
         self.host.queries.owned_max = config.connection_queries_max
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
@@ -320,9 +321,11 @@ class Application:
 
         done: asyncio.Future[Any] = self.loop.create_future()
         session.running = running = Running(done)
+        asked = None
 
         async def ask() -> Question:
             at = self.host.network.ingress.next_seq - 1
+            assert asked is not None
             deadline = self.loop.time() + FETCH_SEEN_S
             while not (done.done() or all(self.host.has_seen(q, at) for q in asked.waits_for)) and self.loop.time() < deadline:
                 await asyncio.sleep(SEEN_S)
@@ -333,6 +336,8 @@ class Application:
             return await self._fetches().answer(session.client_id or session.number, running, done, ask)
         finally:
             session.running = None
+            if asked is not None:
+                asked.release()
             if not done.cancel() and not done.cancelled():
                 done.exception()  # whoever gave it up is told already
 
@@ -569,7 +574,7 @@ class Application:
 
     def _revoke_channels(self, name: str) -> None:
         channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]
-        self.each(channels, lambda channel: channel.revoke(f"stream {name} was dropped"))
+        self.each(channels, lambda c: c.revoke(f"{noun_of(c.intake.table or c.intake.definition)} {name} was dropped"))
 
 
 def give_way() -> None:
