@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from millstream.engine.data.durations import parse_duration
-from millstream.engine.data.errors import EngineError
+from millstream.engine.data.errors import ColumnMissing, EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
 from millstream.engine.flow.sources import MergedPart
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
 REASONS_SHOWN_MAX = 5
+MAP_HINT = "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class _Run:
         self.shown: list[str | NamedResult] = []
         self.owner = object()
         self.bare = 0
+        self.lacking = False  # whether all rows of a file were refused, as a column was missing
         self.came: dict[str, tuple[int, int]] = {}  # by stream: rows offered, rows refused
 
     def _runtime(self, executor: Any, network: Any, told: Any, policy: PolicySpec) -> Runtime:
@@ -123,7 +125,10 @@ class _Run:
             except EngineError as problem:
                 raise placed_in_script(problem, span.place) from None
             self._settle()
-        self._replay_inputs()
+        try:
+            self._replay_inputs()
+        except ColumnMissing as problem:
+            raise BadInput(problem.message, hint=f"{problem.hint}; {MAP_HINT}") from None
         if self.replay.timeline is not None:
             for event in self._grouped(read_timeline(self.replay.timeline, parse_duration)):
                 self._happen(event)
@@ -171,6 +176,7 @@ class _Run:
             for file in files:
                 self.outcomes.messages += file.told()
                 self._came(file.intake.name, file.rows, file.refused)
+                self.lacking |= file.rows == file.refused and any(reason.endswith("is missing") for _, reason in file.first_refusals)
 
     def _column_maps(self, intakes: Sequence[StreamIntake]) -> dict[str, ColumnMap]:
         if not (self.replay.maps or self.replay.time_formats):
@@ -299,6 +305,8 @@ class _Run:
                 outcomes.messages.append(f"{name}: {', '.join(told)}")
         outcomes.messages += collector.messages
         useless = [f"{name}: none of {rows} rows was accepted" for name, (rows, refused) in self.came.items() if 0 < rows == refused]
+        if self.lacking:
+            outcomes.messages.append(MAP_HINT)
         if collector.failures or useless:
             outcomes.failure = "; ".join([*collector.failures, *useless])
         broken = [f"{name}: {account}" for name, account in self.host.unbalanced()]
