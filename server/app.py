@@ -311,9 +311,11 @@ class Application:
 
         done: asyncio.Future[Any] = self.loop.create_future()
         session.running = running = Running(done)
+        asked = None
 
         async def ask() -> Question:
             at = self.host.network.ingress.next_seq - 1
+            assert asked is not None
             deadline = self.loop.time() + FETCH_SEEN_S
             while not (done.done() or all(self.host.has_seen(q, at) for q in asked.waits_for)) and self.loop.time() < deadline:
                 await asyncio.sleep(SEEN_S)
@@ -324,6 +326,8 @@ class Application:
             return await self._fetches().answer(session.client_id or session.number, running, done, ask)
         finally:
             session.running = None
+            if asked is not None:
+                asked.release()
             if not done.cancel() and not done.cancelled():
                 done.exception()  # whoever gave it up is told already
 

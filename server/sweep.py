@@ -12,7 +12,7 @@ from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
 from millstream.server.errors import ServerError, StorageError
 from millstream.server.host import running
-from millstream.server.results.subscriptions import Feed
+from millstream.server.results.feeds import QueryFeed
 from millstream.server.watch.memory_watch import give_back
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Sweep:
         self._round += 1
         now_ns = application.now_ns()
         application.each(application.sessions.values(), lambda session: session.is_overdue(now_ns))
-        application.each(application.feeds, lambda found: self._check_feed(found.feed, now_ns))
+        application.each(application.feeds.take_awake(), lambda found: self._check_feed(found, now_ns))
         self._pass_time()
         if application.host.unfed:
             application.host.feed_held()
@@ -121,8 +121,12 @@ class Sweep:
         finally:
             self._archiving = False
 
-    def _check_feed(self, feed: Feed, now_ns: int) -> None:
-        feed.check(now_ns)
+    def _check_feed(self, found: QueryFeed, now_ns: int) -> None:
+        feed = found.feed
+        try:
+            feed.check(now_ns)
+        finally:
+            self.application.feeds.settle(found)
         if feed.tell_deserted() and not self.application.stopping:
             self.application.loop.create_task(self.application.call(running.desert, self.application.host, feed.query))
 

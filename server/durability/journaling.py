@@ -13,7 +13,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.durability import checkpoints
 from millstream.server.errors import StorageError
-from millstream.server.host.contract import HeldBlock, HeldRows
+from millstream.server.host.contract import HeldBlock, HeldPast, HeldRows
 from millstream.server.journal.checkpoint_files import checkpoint_path, forget_before, forget_others
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal, Waits
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.engine.data.column import Column
     from millstream.engine.flow.sources import Reservation, Source
     from millstream.server.archive.archiver import Archives, Step
+    from millstream.server.archive.history import TimeBounds
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
 
@@ -270,6 +271,28 @@ class Journaling:
                             yield HeldBlock(record.lo, None, record.meta)
 
         return HeldRows(definition, self.host.network.ingress.next_seq - 1, blocks)
+
+    def past(self, definition: StreamDefinition, bounds: TimeBounds | None) -> HeldPast:
+        """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock."""
+        from millstream.server.archive.history import NO_BOUNDS, StoredPast, journal_items  # loaded by the first that needs it
+        from millstream.server.archive.manifest import ArchiveState
+
+        number = self.numbers[definition.name]
+        archive = None if self.archives is None or bounds is None else self.archives.find(definition.name)
+        state = ArchiveState() if archive is None else archive.state
+        upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
+        parts = [(self.disk.open_read(segment.path), segment.size) for segment in self.journal.segments]
+        seed = self.journal.segments[-1].seed
+
+        def records() -> Iterator[Record]:
+            for file, size in parts:
+                with file:
+                    found = records_of(file.read(size), seed)
+                    yield from (r for r in found if r.stream == number and r.kind != DEFINITION and state.upto <= r.lo < upto)
+
+        past = None if archive is None else StoredPast(archive.where, definition, state, bounds or NO_BOUNDS)
+        position = self.host.network.ingress.next_seq - 1
+        return HeldPast(definition, position, lambda: journal_items(definition, state.watermark_us, records(), bounds or NO_BOUNDS), past)
 
     # --- how long ---
 

@@ -7,8 +7,8 @@ the running network but immutable columns. So a one-time answer is the continuou
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import EngineError
@@ -21,6 +21,9 @@ from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.embedded.virtual_runtime import VirtualRuntime
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastItem
 
 TRAIN_ROWS = 16_384
 
@@ -73,12 +76,15 @@ class PrivateEngine:
     def add_table(self, definition: TableDefinition, held: GivenRows) -> None:
         """Let a table stand as it was held."""
         self.network.create_table(definition)
+        table = self.network.sources[definition.name].table
+        assert table is not None
         for block in held.blocks():
-            self._push(definition.name, block)
+            assert block.columns is not None
+            table.load(block.columns)
 
-    def add_stream(self, held: GivenRows) -> None:
-        """Make room for held rows; `run` lets them in."""
-        self.network.create_stream(held.definition)
+    def add_stream(self, definition: StreamDefinition) -> None:
+        """Make room for the rows of a stream; `run` or `replay` lets them in."""
+        self.network.create_stream(definition)
 
     def add_derived(self, name: str, physical: PhysicalQuery) -> None:
         """Let a derived stream follow from its inputs."""
@@ -89,12 +95,31 @@ class PrivateEngine:
 
     def run(self, physical: PhysicalQuery, held: Sequence[GivenRows]) -> list[Train]:
         """Return the answer's trains: all held rows in arrival order, then every input's end."""
-        answer: list[Train] = []
-        self.runtime.add(self.network.add_query("answer", physical, answer.append))
-        self._work()
+        answer = self._begin(physical)
         names = [h.definition.name for h in held]
         for _, place, block in heapq.merge(*(_numbered(place, h.blocks()) for place, h in enumerate(held)), key=lambda item: item[:2]):
             self._push(names[place], block)
+        return self._end(answer)
+
+    def replay(self, physical: PhysicalQuery, pasts: Mapping[str, Iterator[PastItem]]) -> list[Train]:
+        """Return the answer's trains over what came once on each stream, with the arrival numbers and watermarks of then."""
+        from millstream.engine.flow.replay import Replay  # most answers need none
+
+        answer = self._begin(physical)
+        replay = Replay(self.network.ingress, [(self.network.sources[name], items) for name, items in pasts.items()], TRAIN_ROWS)
+        while (step := replay.step(0)) is not None:
+            for ingested in step:
+                self.runtime.arrived(ingested)
+            self._work()
+        return self._end(answer)
+
+    def _begin(self, physical: PhysicalQuery) -> list[Train]:
+        answer: list[Train] = []
+        self.runtime.add(self.network.add_query("answer", physical, answer.append))
+        self._work()
+        return answer
+
+    def _end(self, answer: list[Train]) -> list[Train]:
         for name in self.network.sources:
             ended = self.network.end(name, arrival_ns=0)
             if ended is not None:

@@ -333,7 +333,7 @@ class EngineHost:
         if self.journaling is None or not self.journaling.keeps_all_of(query):
             return
         query.identity = secrets.token_hex(6)
-        before = self.store.runs().get(query.key) if recovering else None
+        before = self.store.run_of(query.key) if recovering else None
         if before is not None:
             query.rows_out = query.rows_before = rows
             # A change log's rows depend on how trains were cut, so it is not continued in the middle.
@@ -341,7 +341,7 @@ class EngineHost:
 
     def remember_run(self, query: Query) -> None:
         """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
-        before = self.store.runs().get(query.key)
+        before = self.store.run_of(query.key)
         began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
         if query.earlier and before is not None:
             began_at = before.began_at

@@ -245,6 +245,11 @@ class Store:
         rows = self.rows("SELECT key, began_at, identity, earlier FROM runs")
         return {r[0]: StoredRun(r[1], r[2], self.read_json(r[3])) for r in rows}
 
+    def run_of(self, key: str) -> StoredRun | None:
+        """Return the run that can be rebuilt under a key, or None."""
+        found = self.rows("SELECT began_at, identity, earlier FROM runs WHERE key = ?", key)
+        return StoredRun(found[0][0], found[0][1], self.read_json(found[0][2])) if found else None
+
     def set_run(self, key: str, run: StoredRun) -> None:
         """Remember a run in the place of the one before."""
         self.write("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", key, run.began_at, run.identity, json.dumps(run.earlier))

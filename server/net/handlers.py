@@ -193,7 +193,7 @@ async def answer_subscribe(session: Session, message: say.Subscribe) -> None:
     token = query.feed.log.token_before(cursor)
     session.send(say.Subscribed(message.request, number, encoder.spelled, token, encoder.schema_payload))
     session.subscriptions[number] = subscription
-    query.feed.join(subscription, rows_lost, application.now_ns())
+    application.feeds.join(query, subscription, rows_lost)
 
 
 async def answer_unsubscribe(session: Session, message: say.Unsubscribe) -> None:

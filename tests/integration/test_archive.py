@@ -246,3 +246,55 @@ def test_the_catalogue_that_refuses_a_step_takes_it_later_and_no_row_is_twice_in
             assert committed(harness) == list(range(7))
 
     asyncio.run(test())
+
+
+async def fetched(client: Any, text: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (await client.query_once(text)).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("partition", ["", "PARTITION BY DAY"])
+def test_a_fetch_of_history_reads_files_and_the_journal_as_of_one_arrival_number(tmp_path: Path, partition: str) -> None:
+    counts = "SELECT window_start, k, COUNT(*) AS n, SUM(v) AS total FROM s {} [RANGE 2 DAYS SLIDE 12 HOURS] GROUP BY k"
+
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", partition))
+            await client.execute(
+                "CREATE STREAM live (ts BIGINT, k TEXT, v BIGINT) TIMESTAMP BY ts UNIT s DELAY 2 SECONDS DURABILITY journal"
+            )
+            await client.execute("CREATE TABLE names (k TEXT, name TEXT, PRIMARY KEY (k))")
+            await client.publish("names", [{"k": "a", "name": "first"}])
+            for part in range(12):
+                some = rows(part * 5, part * 5 + 5, DAY_S // 7)
+                some += [{"ts": 0 if part % 2 else part * DAY_S // 3, "k": "late", "v": -part}]
+                for stream in ("s", "live"):
+                    await client.publish(stream, some)
+                if part < 9:
+                    await settle(harness)
+            assert len(archive_of(harness).state.files) >= 2
+            plain = await fetched(client, "SELECT ts, k, v FROM s HISTORY")
+            assert plain == await fetched(client, "SELECT ts, k, v FROM live")
+            history = counts.format("HISTORY")
+            assert await fetched(client, history) == await fetched(client, counts.format("").replace("FROM s", "FROM live"))
+            joined = "SELECT s.v, n.name FROM s HISTORY LEFT JOIN names n ON s.k = n.k"
+            assert {row["name"] for row in await fetched(client, joined)} == {"first", None}
+            bounded = "SELECT v FROM s HISTORY FROM '1970-01-03' TO '1970-01-05'"
+            expected = [row["v"] for row in plain if 2 * DAY_S <= row["ts"] < 4 * DAY_S]
+            assert [row["v"] for row in await fetched(client, bounded)] == expected
+            merged = "SELECT a.v AS a, b.v AS b FROM s HISTORY a JOIN live b ON a.v = b.v WITHIN 1 DAY"
+            itself = await fetched(client, "SELECT a.v AS a, b.v AS b FROM live a JOIN live b ON a.v = b.v WITHIN 1 DAY")
+            assert {row["a"] for row in await fetched(client, merged)} == {row["a"] for row in itself}
+            for text, word in (
+                ("SELECT v FROM live HISTORY", "no archive"),
+                ("SELECT v FROM s HISTORY FROM 'x'", "HISTORY FROM"),
+                ("SELECT v FROM s HISTORY FROM '1970-01-03' TO '1970-01-02'", "before it begins"),
+            ):
+                with pytest.raises(MillstreamError, match=word):
+                    await client.query_once(text)
+            with pytest.raises(MillstreamError, match="FROM"):
+                await client.execute("SELECT v FROM s HISTORY FROM '1970-01-03'")
+            assert archive_of(harness).readers == 0
+
+    asyncio.run(test())
