@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from millstream.server.host.intake import StreamIntake
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
+TIME_FORMAT_HINT = "--time-format says how a file writes times, as in --time-format '%d.%m.%Y %H:%M'"
 REASONS_SHOWN_MAX = 5
 MAP_HINT = "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file"
 
@@ -104,7 +105,7 @@ class _Run:
         self.shown: list[str | NamedResult] = []
         self.owner = object()
         self.bare = 0
-        self.lacking = False  # whether all rows of a file were refused, as a column was missing
+        self.hints: set[str] = set()  # options that may help where all rows of a file were refused
         self.came: dict[str, tuple[int, int]] = {}  # by stream: rows offered, rows refused
 
     def _runtime(self, executor: Any, network: Any, told: Any, policy: PolicySpec) -> Runtime:
@@ -176,7 +177,10 @@ class _Run:
             for file in files:
                 self.outcomes.messages += file.told()
                 self._came(file.intake.name, file.rows, file.refused)
-                self.lacking |= file.rows == file.refused and any(reason.endswith("is missing") for _, reason in file.first_refusals)
+                if file.rows == file.refused:
+                    reasons = [reason for _, reason in file.first_refusals]
+                    self.hints |= {MAP_HINT for reason in reasons if reason.endswith("is missing")}
+                    self.hints |= {TIME_FORMAT_HINT for reason in reasons if " is not TIMESTAMP (" in reason}
 
     def _column_maps(self, intakes: Sequence[StreamIntake]) -> dict[str, ColumnMap]:
         if not (self.replay.maps or self.replay.time_formats):
@@ -305,8 +309,7 @@ class _Run:
                 outcomes.messages.append(f"{name}: {', '.join(told)}")
         outcomes.messages += collector.messages
         useless = [f"{name}: none of {rows} rows was accepted" for name, (rows, refused) in self.came.items() if 0 < rows == refused]
-        if self.lacking:
-            outcomes.messages.append(MAP_HINT)
+        outcomes.messages += sorted(self.hints)
         if collector.failures or useless:
             outcomes.failure = "; ".join([*collector.failures, *useless])
         broken = [f"{name}: {account}" for name, account in self.host.unbalanced()]

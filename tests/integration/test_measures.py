@@ -33,7 +33,6 @@ def test_latency_and_utility_stand_beside_queries_classes_and_promises() -> None
         assert queries["fast"]["slowdown"] > 0
         assert queries["fast"]["utility"] == 1.0
         assert queries["silent"]["latency_ms"] is None
-        assert 0 < queries["fast"]["latency_expected_ms"] < 1_000
         classes = {r["name"]: r for r in await client.execute("SHOW CLASSES")}
         assert classes["gold"]["results"] == 6
         assert classes["gold"]["latency_ms"] == queries["fast"]["latency_ms"]

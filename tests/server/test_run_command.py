@@ -218,5 +218,15 @@ def test_a_file_whose_columns_have_other_names_is_told_of_map(files: Path, name:
     result = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, name))
     assert result.exit_code == 1
     assert "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file" in result.stderr
+    assert "--time-format" not in result.stderr
     mapped = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, name), "--map", "s.ts=time")
     assert (mapped.exit_code, "--map" in mapped.stderr) == (0, False)
+
+
+def test_a_file_that_writes_times_in_a_way_of_its_own_is_told_of_time_format(files: Path) -> None:
+    (files / "t.csv").write_text("ts,v\n06.05.2024 12:00,1\n", "utf-8")
+    script = "CREATE STREAM s (ts TIMESTAMP, v INT) TIMESTAMP BY ts; SELECT v FROM s;"
+    result = run(files, script, *with_rows(files, "t.csv"))
+    assert result.exit_code == 1
+    assert "--time-format says how a file writes times" in result.stderr
+    assert run(files, script, *with_rows(files, "t.csv"), "--time-format", "%d.%m.%Y %H:%M").exit_code == 0
