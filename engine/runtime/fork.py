@@ -229,12 +229,8 @@ def _piece(operator: RunningOperator) -> _Piece:
         raise Unsupported(f"the state of {kind_of(operator.recipe)} cannot be copied")
     inputs = tuple(_Input(c.log.id, c.edge, c.position, c.from_seq, tuple(c.waiting())) for c in operator.inputs)
     shared = isinstance(logic, SharedAggregate)
-<<<<<<< HEAD
-    return _Piece(operator.id, operator.recipe, bytes(operator.snapshot()), inputs, tuple(_output(log) for log in operator.outputs), shared)
-=======
     outputs = tuple(_output(log) for log in operator.outputs)
-    return _Piece(operator.id, operator.recipe, logic.snapshot(), _belongs_to(operator), inputs, outputs, shared)
->>>>>>> main
+    return _Piece(operator.id, operator.recipe, bytes(operator.snapshot()), _belongs_to(operator), inputs, outputs, shared)
 
 
 def _output(log: OutputLog) -> _Output:
