@@ -57,11 +57,13 @@ class Sweep:
         self._watch_rounds = max(1, round(min(WATCH_S, application.config.optimise_settle_s / 5) / SWEEP_S))
         self._looking = False
         self._coming_due = False
+        self._polling = False
         self._checkpointing = False
         self._archiving = False
         self._checkpoint_from_ns = 0
         self._told = ToldOnce(application.log)
         self._suspects: frozenset[tuple[str, str]] = frozenset()
+        self._law_seen = (-1, -1)
 
     def start(self) -> None:
         """Begin."""
@@ -82,10 +84,13 @@ class Sweep:
         self._pass_time()
         if application.host.unfed:
             application.host.feed_held()
+        self._begin_poll()
         if self._round % MEMORY_ROUNDS == 0 and application.memory.look() and not application.stopping:
             application.loop.create_task(application.call(give_back))
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
+            if application.workers is not None:
+                application.workers.look(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
             self._begin_checkpoint(now_ns)
         if self._round % ARCHIVE_ROUNDS == 0 and not self._archiving:
@@ -95,6 +100,22 @@ class Sweep:
             self._look_at_targets()
         if self._round % LAW_ROUNDS == 0:
             self._check_law()
+
+    def _begin_poll(self) -> None:
+        """One poll at a time."""
+        host = self.application.host
+        if host.refresh is None or self._polling:
+            return
+        wake_ns = host.refresh.wake_ns()
+        if wake_ns is not None and wake_ns <= host.runtime.arrival_ns():
+            self._polling = True
+            self.application.loop.create_task(self._poll())
+
+    async def _poll(self) -> None:
+        try:
+            await self.application.poll()
+        finally:
+            self._polling = False
 
     def _begin_checkpoint(self, now_ns: int) -> None:
         """One checkpoint at a time; one that the disk refused is tried again after a while."""
@@ -180,6 +201,10 @@ class Sweep:
         if not host.runtime.statistics().idle:
             self._suspects = frozenset()
             return
+        seen = (host.network.ingress.next_seq, host.network.version)
+        if seen == self._law_seen and not self._suspects:
+            return  # nothing has moved since all accounts balanced
+        self._law_seen = seen
         found = {(name, repr(account)): account for name, account in host.unbalanced()}
         for key in self._suspects & found.keys():
             self.application.unbalanced_total += 1

@@ -226,6 +226,7 @@ class ShowWhat(Enum):
     DECISIONS = "DECISIONS"
     MEASURES = "MEASURES"
     SCHEDULER = "SCHEDULER"
+    WORKERS = "WORKERS"
 
 
 class ExplainMode(Enum):
@@ -292,7 +293,7 @@ class CreateDerivedStream(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateTable(Statement):
-    """CREATE TABLE name (columns, PRIMARY KEY (…)) [FROM 'file']."""
+    """CREATE TABLE name (columns, PRIMARY KEY (…)) [FROM 'file' [REFRESH [MIN FRESHNESS f]]]."""
 
     definition: TableDefinition
     if_not_exists: bool = False
