@@ -12,6 +12,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.server.journal.disk import SystemDisk
+from millstream.server.journal.salvage import salvage
 
 from tests.support.failing_disk import FailingDisk
 from tests.support.live_server import Harness, running
@@ -296,5 +298,24 @@ def test_a_fetch_of_history_reads_files_and_the_journal_as_of_one_arrival_number
             with pytest.raises(MillstreamError, match="FROM"):
                 await client.execute("SELECT v FROM s HISTORY FROM '1970-01-03'")
             assert archive_of(harness).readers == 0
+
+    asyncio.run(test())
+
+
+def test_a_salvaged_directory_keeps_the_archive_and_goes_on_with_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path / "data"), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", "PARTITION BY DAY"))
+            await client.publish("s", rows(0, 12, DAY_S // 5))
+            await settle(harness)
+            await client.publish("s", rows(12, 15, DAY_S // 5))
+        made = salvage(SystemDisk(), tmp_path / "data", tmp_path / "new", lambda body: None)
+        assert made.is_whole
+        async with running(data_dir=str(tmp_path / "new"), **SETTINGS) as harness:
+            await settle(harness)
+            assert committed(harness) == list(range(15))
+            client = await harness.client()
+            assert [row["v"] for row in await fetched(client, "SELECT v FROM s HISTORY")] == list(range(15))
 
     asyncio.run(test())
