@@ -9,8 +9,7 @@ when its rows are committed, and the journal keeps what no cursor has passed (`i
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
@@ -168,15 +167,6 @@ class Archives:
     def end(self) -> int:
         """The arrival number before which the archives have rows; no other row may get one of these."""
         return max((archive.state.upto for archive in self.by_number.values()), default=0)
-
-    @contextmanager
-    def reading(self, archive: StreamArchive) -> Iterator[None]:
-        """Keep the files of an archive from being removed."""
-        archive.readers += 1
-        try:
-            yield
-        finally:
-            archive.readers -= 1
 
     def behind_bytes(self, archive: StreamArchive) -> int:
         """Return the bytes of the journal, of all streams, that an archive has yet to look through."""
