@@ -6,15 +6,17 @@ stream that has not ended does. Nothing takes time but what the timeline says, s
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from millstream.engine.data.durations import parse_duration
-from millstream.engine.data.errors import EngineError
+from millstream.engine.data.errors import ColumnMissing, EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
 from millstream.engine.flow.sources import MergedPart
@@ -28,7 +30,7 @@ from millstream.server.embedded.virtual_runtime import VirtualRuntime
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
-from millstream.server.host.inputs import InputFile, open_input
+from millstream.server.host.inputs import InputFile, open_input, read_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
 from millstream.server.host.side_streams import DeferredFeeder
@@ -43,19 +45,22 @@ if TYPE_CHECKING:
     from millstream.server.host.intake import StreamIntake
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
+TIME_FORMAT_HINT = "--time-format says how a file writes times, as in --time-format '%d.%m.%Y %H:%M'"
 REASONS_SHOWN_MAX = 5
+MAP_HINT = "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file"
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What to run: the script's text, inputs as (stream, file), a timeline, how.
+    """What to run: the script's text, inputs as (stream, file or Arrow stream in memory), a timeline, how.
 
-    `rules_off` names rewrites of plans to leave out ("all" for every one), `sharing` lets queries share equal operators (K15). `maps` and
-    `time_formats` are those of `--map` and `--time-format`.
+    `declared` are statements that come before the script and do not count in its lines. `rules_off` names rewrites of plans to leave out
+    ("all" for every one), `sharing` lets queries share equal operators (K15). `maps` and `time_formats` are those of `--map` and
+    `--time-format`.
     """
 
     script: str
-    inputs: Sequence[tuple[str, Path]] = ()
+    inputs: Sequence[tuple[str, Path | pa.Buffer]] = ()
     timeline: Path | None = None
     policy: str = "fcfs"
     workers: int = 1
@@ -64,6 +69,7 @@ class Replay:
     sharing: str = SHARING_DEFAULT
     maps: Sequence[str] = ()
     time_formats: Sequence[str] = ()
+    declared: str = ""
 
 
 @dataclass(slots=True)
@@ -85,6 +91,12 @@ def run_replay(replay: Replay) -> ReplayOutcome:
     return outcomes
 
 
+def _opened(intake: StreamIntake, source: Path | pa.Buffer, column_map: ColumnMap | None) -> AbstractContextManager[InputFile]:
+    if isinstance(source, Path):
+        return open_input(intake, source, column_map)
+    return read_input(intake, Path(f"{intake.name}.arrow"), lambda: io.BytesIO(source), column_map)
+
+
 class _Run:
     """One run: host, virtual runtime, collector."""
 
@@ -103,6 +115,7 @@ class _Run:
         self.shown: list[str | NamedResult] = []
         self.owner = object()
         self.bare = 0
+        self.hints: set[str] = set()  # options that may help where all rows of a file were refused
         self.came: dict[str, tuple[int, int]] = {}  # by stream: rows offered, rows refused
 
     def _runtime(self, executor: Any, network: Any, told: Any, policy: PolicySpec) -> Runtime:
@@ -117,13 +130,16 @@ class _Run:
             self.host.close_functions()
 
     def _run(self) -> None:
-        for statement, span in parse_script(self.replay.script):
+        for statement, span in [*parse_script(self.replay.declared), *parse_script(self.replay.script)]:
             try:
                 self._execute(statement, span.text)
             except EngineError as problem:
                 raise placed_in_script(problem, span.place) from None
             self._settle()
-        self._replay_inputs()
+        try:
+            self._replay_inputs()
+        except ColumnMissing as problem:
+            raise BadInput(problem.message, hint=f"{problem.hint}; {MAP_HINT}") from None
         if self.replay.timeline is not None:
             for event in self._grouped(read_timeline(self.replay.timeline, parse_duration)):
                 self._happen(event)
@@ -158,8 +174,8 @@ class _Run:
             intakes = [self.host.intake(name) for name, _ in self.replay.inputs]
             maps = self._column_maps(intakes)
             files = [
-                open_files.enter_context(open_input(intake, path, maps.get(intake.name)))
-                for intake, (_, path) in zip(intakes, self.replay.inputs, strict=True)
+                open_files.enter_context(_opened(intake, source, maps.get(intake.name)))
+                for intake, (_, source) in zip(intakes, self.replay.inputs, strict=True)
             ]
             for table in [f for f in files if f.intake.table is not None]:
                 self._replay_one(table, rows_max)
@@ -171,6 +187,10 @@ class _Run:
             for file in files:
                 self.outcomes.messages += file.told()
                 self._came(file.intake.name, file.rows, file.refused)
+                if file.rows == file.refused:
+                    reasons = [reason for _, reason in file.first_refusals]
+                    self.hints |= {MAP_HINT for reason in reasons if reason.endswith("is missing")}
+                    self.hints |= {TIME_FORMAT_HINT for reason in reasons if " is not TIMESTAMP (" in reason}
 
     def _column_maps(self, intakes: Sequence[StreamIntake]) -> dict[str, ColumnMap]:
         if not (self.replay.maps or self.replay.time_formats):
@@ -299,6 +319,7 @@ class _Run:
                 outcomes.messages.append(f"{name}: {', '.join(told)}")
         outcomes.messages += collector.messages
         useless = [f"{name}: none of {rows} rows was accepted" for name, (rows, refused) in self.came.items() if 0 < rows == refused]
+        outcomes.messages += sorted(self.hints)
         if collector.failures or useless:
             outcomes.failure = "; ".join([*collector.failures, *useless])
         broken = [f"{name}: {account}" for name, account in self.host.unbalanced()]

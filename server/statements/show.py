@@ -17,6 +17,7 @@ from millstream.scheduler.optimiser.contract import Decision, Observation
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.results.outcome import Outcome, table
 from millstream.server.statements.functions import describe_function, show_functions
+from millstream.server.watch import admission
 
 if TYPE_CHECKING:
     from millstream.server.host.contract import Context
@@ -54,6 +55,15 @@ MEASURE_COLUMNS = (
 """Column, field of a report, type: everything that is measured of outputs."""
 LOAD_COLUMNS = (("load", "DOUBLE"), ("headroom", "DOUBLE"), ("quota", "DOUBLE"), ("drop_percent", "DOUBLE"), ("response_ms", "DOUBLE"))
 """Load and headroom in seconds of work a second, quota as a share of the processor, drop and response as of the last cycle."""
+POLL_COLUMNS = (
+    ("age", "age_us", "INTERVAL"),
+    ("freshness", "freshness", "DOUBLE"),
+    ("polls", "polls", "BIGINT"),
+    ("changes", "changes", "BIGINT"),
+    ("poll_period", "period_us", "INTERVAL"),
+    ("poll_error", "error", "TEXT"),
+)
+"""Column, field of `PolledTable`, type: NULL for a table that is not polled."""
 _DESCRIBED = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "BOOLEAN", False], ["note", "TEXT", True]]
 
 
@@ -90,8 +100,12 @@ def _tables(host: EngineHost) -> Outcome:
     rows = []
     for found in host.catalog.tables():
         spelled = ", ".join(f"{f.name} {f.type}" for f in found.schema.fields)
-        rows.append((found.name, ", ".join(found.key), host.network.standing_rows(found.name), found.durability, spelled))
-    return table([("name", "TEXT"), ("key", "TEXT"), ("rows", "BIGINT"), ("durability", "TEXT"), ("columns", "TEXT")], rows)
+        polled = None if host.refresh is None else host.refresh.standing(found.name)
+        cells = (None,) * len(POLL_COLUMNS) if polled is None else tuple(getattr(polled, field) for _, field, _ in POLL_COLUMNS)
+        rows.append((found.name, ", ".join(found.key), host.network.standing_rows(found.name), found.durability, *cells, spelled))
+    columns = [("name", "TEXT"), ("key", "TEXT"), ("rows", "BIGINT"), ("durability", "TEXT")]
+    columns += [(name, kind) for name, _, kind in POLL_COLUMNS]
+    return table([*columns, ("columns", "TEXT")], rows, "name key rows durability columns freshness age poll_error")
 
 
 def _archives(host: EngineHost) -> Outcome:
@@ -113,18 +127,22 @@ def _archives(host: EngineHost) -> Outcome:
 def _queries(host: EngineHost) -> Outcome:
     rows = []
     found = host.runtime.measures()
+    expected = admission.expected_latencies(host)
     for query in host.queries:
+        foretold = None if query.id is None else expected.get(query.id)
         counts = host.counts(query)
         outputs = _outputs(None if found is None else found.of_query(query))
         rows.append(
             (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
-             *(counts.get(name) for name in COUNTED), *host.memory_of(query), *outputs, query.complete_from_us,
+             *(counts.get(name) for name in COUNTED), *host.memory_of(query), *outputs,
+             None if foretold is None else foretold[0] / NS_PER_MS, query.complete_from_us,
              None if query.catching_up is None else query.catching_up.text(), *host.watch.shown(query), query.failure, query.shown_text)
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
     columns += [(name, "BIGINT") for name in COUNTED]
     columns += [("memory_bytes", "BIGINT"), ("memory_bytes_max", "BIGINT")]
-    columns += [*OUTPUT_COLUMNS, ("complete_from", "TIMESTAMP"), ("progress", "TEXT"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
+    columns += [*OUTPUT_COLUMNS, ("latency_expected_ms", "DOUBLE"), ("complete_from", "TIMESTAMP"), ("progress", "TEXT")]
+    columns += [("target", "TEXT"), ("target_since", "TIMESTAMP")]
     columns += [("failure", "TEXT"), ("text", "TEXT")]
     on_their_way = any(query.catching_up is not None for query in host.queries)
     return table(columns, rows, f"name state {'progress ' if on_their_way else ''}class results queued latency_p99_ms target shed accepted")
