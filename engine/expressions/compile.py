@@ -29,6 +29,7 @@ from millstream.engine.expressions.dates import (
 )
 from millstream.engine.expressions.decimals import build_decimal
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, children, columns_used, transform, walk
+from millstream.engine.expressions.json_functions import JSON_BUILDERS
 from millstream.engine.expressions.kernel import Builder, EvaluationContext, Kernel, KernelRows, Predicate
 from millstream.engine.expressions.lists import build_contains, build_element, build_length
 from millstream.engine.expressions.logic import (
@@ -45,6 +46,7 @@ from millstream.engine.expressions.logic import (
     build_truth_test,
     connective_predicate,
 )
+from millstream.engine.expressions.nested import NESTED_BUILDERS
 from millstream.engine.expressions.numeric_functions import (
     FLOAT_FUNCTIONS,
     build_absolute,
@@ -82,7 +84,7 @@ def fold_with(expression: Expression, compile_: Callable[[Expression], Kernel]) 
             return node
         if not operands and not isinstance(node, Call):
             return node
-        if node.type.kind is Kind.LIST or (isinstance(node, Call) and node.function in NOT_CONSTANT) or user_function_of(node) is not None:
+        if node.type.is_nested or (isinstance(node, Call) and node.function in NOT_CONSTANT) or user_function_of(node) is not None:
             return node
         context = EvaluationContext()
         column = compile_(node)(_OneRow(), context)
@@ -154,6 +156,8 @@ BUILDERS: dict[str, Builder] = {
     "to_timestamp": build_to_timestamp,
     "cardinality": build_length,
     "array_element": build_element,
+    **NESTED_BUILDERS,
+    **JSON_BUILDERS,
     "array_contains": build_contains,
     "add_months": build_add_months,
     "to_char": build_to_char,
@@ -257,7 +261,7 @@ def constant_kernel(literal: Literal) -> Kernel:
     type_, value = literal.type, literal.value
     if value is None:
         return lambda rows, context: null_column(type_, rows.rows)
-    if type_.kind is Kind.TEXT:
+    if type_.kind in (Kind.TEXT, Kind.JSON):
         scalar = pa.scalar(value, pa.string())
         return lambda rows, context: Column(type_, pa.repeat(scalar, rows.rows))
     dtype = numpy_dtype(type_)

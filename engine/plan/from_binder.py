@@ -19,13 +19,14 @@ from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.limits import JOINED_MAX
 from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind
-from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, SelectQuery, SubqueryItem
+from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, SelectQuery, SubqueryItem, UnnestItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
 from millstream.engine.plan.join_conditions import KeyExpressions, analyse, key_type, shifted
 from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Window, requalified
 from millstream.engine.plan.scope import Scope
+from millstream.engine.plan.unnest import unnested_side
 from millstream.engine.plan.windows import bind_window, bounds_of
 from sqlglot import exp
 
@@ -169,14 +170,30 @@ class FromBinder:
             self._check_aliases(source)
         if not isinstance(source, NamedItem | SubqueryItem) or source.window is not None:
             self.emit = None
-        items = [self._side(item, where if item is source else None) for item in _commas(source)]
+        listed = _commas(source)
+        unfolded = [item for item in listed[1:] if isinstance(item, UnnestItem)]
+        items = [self._side(i, where if i is source else None) for i in listed if i is listed[0] or not isinstance(i, UnnestItem)]
         if self.environment.finite:
             items = [replace(side, node=as_scan(side.node)) for side in items]
+        if unfolded:
+            items = [self._unfolded(items, unfolded)]
         if len(items) == 1:
             node = windowed(items[0])
             scope = self._scope(node, items[0])
             return BoundFrom(node, scope, self._where(where, scope), items[0].per_window)
         return self._comma_join(items, where, source)
+
+    def _unfolded(self, items: list[Side], unfolded: list[UnnestItem]) -> Side:
+        """Put UNNEST behind a comma on top of the one item before it."""
+        if len(items) != 1:
+            place = unfolded[0].place
+            hint = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item); join others with JOIN … ON"
+            message = "UNNEST stands behind the one item whose list it reads"
+            raise Unsupported(message, hint=hint, line=place.line, column=place.column, token="UNNEST")
+        side = items[0]
+        for item in unfolded:
+            side = unnested_side(side, item, outer=False)
+        return side
 
     def _where(self, where: exp.Expr | None, scope: Scope) -> tuple[Expression, ...]:
         if where is None:
@@ -213,6 +230,10 @@ class FromBinder:
     def _side(self, item: FromItem, where: exp.Expr | None = None) -> Side:
         if isinstance(item, JoinItem):
             return self._join(item, where)
+        if isinstance(item, UnnestItem):
+            place = item.place
+            hint = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
+            raise Unsupported("UNNEST reads an item that stands before it", hint=hint, line=place.line, column=place.column, token="UNNEST")
         assert isinstance(item, NamedItem | SubqueryItem)
         node = self._named(item) if isinstance(item, NamedItem) else self._subquery(item)
         if item.window is None:
@@ -240,6 +261,8 @@ class FromBinder:
         return replace(node, attributes=_as_derived(node.attributes, alias))
 
     def _join(self, item: JoinItem, where: exp.Expr | None = None) -> Side:
+        if isinstance(item.right, UnnestItem):
+            return self._unnest(item, item.right)
         left, right = self._side(item.left), self._side(item.right)
         attributes = left.node.attributes + right.node.attributes
         both = _both_bounds(left, right)
@@ -262,6 +285,18 @@ class FromBinder:
         request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite, where=asked)
         made = make_join(left, right, request)
         return merged(made, shared, len(left.node.attributes), item.kind) if shared else made
+
+    def _unnest(self, item: JoinItem, right: UnnestItem) -> Side:
+        """CROSS JOIN UNNEST(…), or LEFT JOIN UNNEST(…) ON TRUE, which keeps rows without items."""
+        left = self._side(item.left)
+        if self.environment.finite:
+            left = replace(left, node=as_scan(left.node))
+        plain = item.on is None or (isinstance(item.on, exp.Boolean) and bool(item.on.this))
+        if item.kind not in (JoinKind.INNER, JoinKind.LEFT) or not plain or item.using or item.within_us is not None or item.asof:
+            place = item.place
+            hint = "write CROSS JOIN UNNEST(…), or LEFT JOIN UNNEST(…) ON TRUE; other conditions stand in WHERE"
+            raise Unsupported("this join with UNNEST is not supported", hint=hint, line=place.line, column=place.column, token="JOIN")
+        return unnested_side(left, right, outer=item.kind is JoinKind.LEFT)
 
     def _check_aliases(self, item: JoinItem) -> None:
         names = _aliases(item)
@@ -320,6 +355,8 @@ def _aliases(item: FromItem) -> list[str]:
         return _aliases(item.left) + _aliases(item.right)
     if isinstance(item, NamedItem):
         return [item.alias.text if item.alias else item.name.text]
+    if isinstance(item, UnnestItem):
+        return [item.alias.text] if item.alias else []
     assert isinstance(item, SubqueryItem)
     return [item.alias.text] if item.alias else []
 

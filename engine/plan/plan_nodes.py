@@ -38,6 +38,7 @@ from millstream.engine.plan.steps import (
     split_conditions,
     window_of,
 )
+from millstream.engine.plan.unnest import unnested
 from millstream.engine.plan.windows import PER_WINDOW, bind_window, windowed_times
 from sqlglot import exp
 
@@ -171,6 +172,7 @@ class NodeReader:
             "distinct": self._distinct,
             "top": self._top,
             "lag": self._lag,
+            "unnest": self._unnest,
             "rank": self._rank,
         }
 
@@ -384,6 +386,15 @@ class NodeReader:
         offset = fields.integer("offset") if fields.has("offset") else 1
         attributes = (*node.attributes, logical.Attribute("lag", node.attributes[value].type))
         return logical.Lag(attributes=attributes, input=node, value=value, offset=offset, partition=partition)
+
+    def _unnest(self, fields: Fields, outer: bool) -> logical.Node:
+        self._only(fields, "input", "items", "called", "columns", "numbered", "outer")
+        node = self._input(fields, outer)
+        items = self._expression(fields.text("items"), fields.at("items"), ExpressionBinder(Scope(node.attributes)))
+        called = fields.text("called") if fields.has("called") else None
+        names = [as_text(value, path) for value, path in fields.items("columns")]
+        flags = [bool(fields.values.get(name, False)) for name in ("numbered", "outer")]
+        return unnested(node, items, called, names, numbered=flags[0], outer=flags[1])
 
     def _position(self, node: exp.Expr, path: str, scope: Scope) -> int:
         bound = self._parsed("", path, lambda _: ExpressionBinder(scope).bind(node))
