@@ -7,6 +7,7 @@ Rows that cannot be read at all are refused here, with the line.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -170,24 +171,24 @@ def converter(column: Column) -> Callable[[str], Any]:
 def _nested(type_: ColumnType, text: str) -> Any:
     """Read JSON. What is none stays a text, which the server refuses with the column's type; for a JSON column it says so itself."""
     try:
-        return in_parts(read_json(text), type_)
+        return in_parts(read_json(text), type_, _finite)
     except ValueError as error:
         if type_.name == "JSON":
             raise MillstreamError("data", str(error)) from error
         return text
 
 
-def in_parts(value: Any, type_: ColumnType) -> Any:
-    """Return a nested value with its numbers as their types want them: a DECIMAL keeps all digits, others are Python's."""
+def in_parts(value: Any, type_: ColumnType, double: Callable[[str], Any]) -> Any:
+    """Return a nested value with its numbers as their types want them: a DECIMAL keeps all digits, others become what `double` gives."""
     if isinstance(value, Number | Decimal):
-        return str(value) if type_.name == "DECIMAL" else float(value)
+        return str(value) if type_.name == "DECIMAL" else double(str(value))
     if isinstance(value, list):
         inner = type_.element if type_.name == "LIST" and type_.element is not None else _ANYTHING
-        return [in_parts(item, inner) for item in value]
+        return [in_parts(item, inner, double) for item in value]
     if isinstance(value, dict):
         parts = dict(type_.parts)
         other = type_.element if type_.name == "MAP" and type_.element is not None else _ANYTHING
-        return {name: in_parts(item, parts.get(name) or parts.get(name.lower(), other)) for name, item in value.items()}
+        return {name: in_parts(item, parts.get(name) or parts.get(name.lower(), other), double) for name, item in value.items()}
     return value
 
 
@@ -202,9 +203,10 @@ def _float(text: str) -> Any:
     if text in SPECIAL_FLOATS:
         return SPECIAL_FLOATS[text]
     try:
-        return float(text) if text.strip()[-1:].isdigit() or text.strip().endswith(".") else text
+        found = float(text) if text.strip()[-1:].isdigit() or text.strip().endswith(".") else text
     except ValueError:
         return text
+    return text if found in (math.inf, -math.inf) else found  # the server says that it is out of range
 
 
 def _boolean(text: str) -> Any:
@@ -213,6 +215,32 @@ def _boolean(text: str) -> Any:
 
 def _text(text: str) -> str:
     return text
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is out of the range of DOUBLE")
+    return value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the plain values in a nested one."""
+    if isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+class BadValue(ValueError):
+    """A value that its column cannot hold; the message names the column."""
+
+
+class _Beyond(str):
+    """The digits of a number that no DOUBLE can hold."""
+
+    __slots__ = ()
 
 
 class JsonLinesInput:
@@ -244,6 +272,9 @@ class JsonLinesInput:
             except RecursionError:
                 read.refused.append((self._line, "is nested too deeply"))
                 continue
+            except BadValue as error:
+                read.refused.append((self._line, str(error)))
+                continue
             except ValueError as error:
                 read.refused.append((self._line, f"is not a JSON object: {error}"))
                 continue
@@ -273,18 +304,35 @@ class JsonLinesInput:
             yield rest
 
     def _row(self, raw: bytes) -> dict[str, Any]:
-        row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else None)
+        self._beyond = False
+        row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
         if not isinstance(row, dict):
             raise ValueError(f"it is {_JSON_WORDS[type(row)]}")  # noqa: TRY004
         if self._exact:
             row = {name: self._number(name, value) for name, value in row.items()}
+        if self._beyond:
+            self._refuse_beyond(row)
         for name in self._doubles & row.keys():
             value = row[name]
             if isinstance(value, str):
                 row[name] = SPECIAL_FLOATS.get(value, value)
         return row
 
+    def _double(self, text: str) -> Any:
+        """Return the number; of one that a DOUBLE cannot hold the digits, which `_refuse_beyond` finds."""
+        value = float(text)
+        if math.isfinite(value):
+            return value
+        self._beyond = True
+        return _Beyond(text)
+
+    def _refuse_beyond(self, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            for one in _leaves(value):
+                if isinstance(one, _Beyond) and self._names.meant_by(name) is not None:
+                    raise BadValue(f"column {name}: {one[:40]} is out of the range of DOUBLE")
+
     def _number(self, name: str, value: Any) -> Any:
         if isinstance(value, Decimal) and name not in self._decimals:
-            return float(value)
-        return in_parts(value, self._types.get(name, _ANYTHING)) if isinstance(value, list | dict) else value
+            return self._double(str(value))
+        return in_parts(value, self._types.get(name, _ANYTHING), self._double) if isinstance(value, list | dict) else value

@@ -360,7 +360,8 @@ class Estimates:
         keep = 1.0 - gain
         if not self.network.outputs[slot]:
             one.rows_out = rows_in  # a sink: what it takes are results, though they enter no log
-        selectivity = keep * one.selectivity + gain * one.rows_out / rows_in
+        # A shared aggregate has an output a query: the sums count its selectivity once for each, so it is that of one of them.
+        selectivity = keep * one.selectivity + gain * one.rows_out / (rows_in * (len(self.network.outputs[slot]) or 1))
         one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
         call, length = one.spent_ns / calls, rows_in / calls
         self._first = self._first or not seen

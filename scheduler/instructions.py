@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from millstream.engine.data.graph import ClassId, EdgeId, GraphDelta, LogId, OperatorId, QueryId
@@ -63,6 +63,30 @@ SpliceHandler = Callable[[Splice], Mapping[EdgeId, int] | None]
 """Carries out a `Splice` in the engine; returns the cursor (rows ever appended) of each edge it attached to an existing log."""
 
 InstructionHandler = Callable[[Instruction], None]
+
+
+class SplicedNetwork(Protocol):
+    """What a splice needs of the engine's network."""
+
+    def attach(self, query_id: QueryId) -> Iterable[tuple[EdgeId, int]]:
+        """Bring a query into force; return for each edge that reads a log of others the rows ever appended to that log."""
+        ...
+
+    def remove_query(self, query_id: QueryId) -> object:
+        """Take a query out."""
+        ...
+
+
+def splicer(network: SplicedNetwork) -> SpliceHandler:
+    """Return the handler that carries out a splice in `network`."""
+
+    def splice(order: Splice) -> dict[EdgeId, int]:
+        if order.added is not None:
+            return dict(network.attach(order.query))
+        network.remove_query(order.query)
+        return {}
+
+    return splice
 
 
 class OrderExecutor(Protocol):

@@ -320,20 +320,20 @@ class Ledger:
                     self._put(passed_edge, passed)
                 self.take(operator, edge, rows, taken.bytes, taken.head_arrival_ns)
                 touched[operator] = None
-            passed, rows_out = None, 0
+            passed, rows_out = None, step.rows_passed
             if produced:
                 made = produced[0]
-                rows_out = made.rows
+                rows_out += made.rows
                 log = log_of[made.log]
                 edges = log_readers[log].edges
-                if len(edges) == 1 and rows_out and not made.controls:
-                    log_rows[log] += rows_out
+                if len(edges) == 1 and made.rows and not made.controls:
+                    log_rows[log] += made.rows
                     log_bytes[log] += made.bytes
                     if edge_rows[edges[0]]:
                         self._put(edges[0], made)
                     else:
                         passed, passed_edge = made, edges[0]
-                elif rows_out or made.controls:
+                elif made.rows or made.controls:
                     self._append(made)
             if self.stalled_count:
                 self.wake_below(operator)
@@ -371,7 +371,7 @@ class Ledger:
     def apply(self, step: StepReceipt) -> tuple[int, int, int]:
         """Count what one step did; return the operator's slot, rows in and rows out (over all output logs)."""
         operator = self.network.operators.slot_of[step.operator]
-        rows_in = moved = rows_out = 0
+        rows_in, moved, rows_out = 0, 0, step.rows_passed
         for taken in step.consumed:
             if taken.rows:
                 self.consume(operator, self.network.edges.slot_of[taken.edge], taken)

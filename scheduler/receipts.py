@@ -82,4 +82,4 @@ class ReceiptBook:
             slot = network.operators.slot_of.get(step.operator)
             if slot is not None:
                 taken = [(slot_of[count.edge], count.rows) for count in step.consumed]
-                self._estimates.record_ports(slot, taken, sum(made.rows for made in step.produced))
+                self._estimates.record_ports(slot, taken, step.rows_out)

@@ -229,7 +229,7 @@ def _receipt(receipt: WorkReceipt, label: Callable[[OperatorId], str]) -> list[d
     found = [_span(receipt.started_ns, duration_ns, _ORDERS, f"order {receipt.order}", {})]
     start_ns = receipt.started_ns
     for step in receipt.each_step():
-        rows = {"rows": sum(count.rows for count in step.consumed), "out": sum(count.rows for count in step.produced)}
+        rows = {"rows": sum(count.rows for count in step.consumed), "out": step.rows_out}
         found.append(_span(start_ns, step.cost_ns, _STEPS, label(step.operator), rows))
         start_ns += step.cost_ns
     return found

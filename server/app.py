@@ -7,7 +7,9 @@ never keeps the loop from its sockets. Results and ends of queries come to the l
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,7 @@ from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
 from millstream.engine.language.names import quote_name
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.plan.catalog import noun_of
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError
@@ -70,9 +73,10 @@ FETCH_SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arriv
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
+BEHIND = 10  # the niceness of threads that nobody waits for
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
-_NOTICES = ("journal_noted", "journal_converted", "checkpoint_ignored")  # reports of what is in order by now
+_NOTICES = ("journal_noted", "journal_converted", "checkpoint_ignored", "archive_goes_on")  # reports of what is in order by now
 
 Given = TypeVar("Given")
 
@@ -116,6 +120,7 @@ class Application:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
         self._preparing = asyncio.Semaphore(PREPARING_MAX)
         self.fetches: Fetches | None = None
+        self._archiving = asyncio.Lock()
 
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
@@ -306,9 +311,11 @@ class Application:
 
         done: asyncio.Future[Any] = self.loop.create_future()
         session.running = running = Running(done)
+        asked = None
 
         async def ask() -> Question:
             at = self.host.network.ingress.next_seq - 1
+            assert asked is not None
             deadline = self.loop.time() + FETCH_SEEN_S
             while not (done.done() or all(self.host.has_seen(q, at) for q in asked.waits_for)) and self.loop.time() < deadline:
                 await asyncio.sleep(SEEN_S)
@@ -319,6 +326,8 @@ class Application:
             return await self._fetches().answer(session.client_id or session.number, running, done, ask)
         finally:
             session.running = None
+            if asked is not None:
+                asked.release()
             if not done.cancel() and not done.cancelled():
                 done.exception()  # whoever gave it up is told already
 
@@ -394,6 +403,32 @@ class Application:
         """Let the journal's segment end and old ones go, when it is time."""
         if self.journaling is not None and not self.stopping and self.journaling.wants_checkpoint:
             await self.call(self.journaling.checkpoint)
+
+    async def archive(self) -> None:
+        """Do all that is due for archives; StorageError or OSError when the server's own disk refuses what is to count."""
+        journaling = self.journaling
+        async with self._archiving:
+            while journaling is not None and journaling.archives is not None and not self.stopping:
+                step = await self._aside(journaling.archives.next_step, "archive")
+                if step is None or self.stopping:
+                    return
+                await self.call(journaling.archived, step)
+
+    async def _aside(self, deed: Callable[[], Given], name: str) -> Given:
+        """Run a deed on a thread of its own, behind all others; it is left behind where the server stops meanwhile."""
+        done: asyncio.Future[Given] = self.loop.create_future()
+
+        def run() -> None:
+            give_way()
+            try:
+                settle = partial(done.set_result, deed())
+            except Exception as error:
+                settle = partial(done.set_exception, error)
+            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                self.loop.call_soon_threadsafe(settle)
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+        return await done
 
     # --- credit held back ---
 
@@ -507,7 +542,14 @@ class Application:
 
     def _revoke_channels(self, name: str) -> None:
         channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]
-        self.each(channels, lambda channel: channel.revoke(f"stream {name} was dropped"))
+        self.each(channels, lambda c: c.revoke(f"{noun_of(c.intake.table or c.intake.definition)} {name} was dropped"))
+
+
+def give_way() -> None:
+    """Let this thread run behind those of the server that answer somebody, where the system knows priorities of threads."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEHIND)
 
 
 def _check_there(session: Session) -> None:

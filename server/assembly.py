@@ -6,6 +6,7 @@ Each of them knows those below it alone. The live server, `millstream run`, benc
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,6 +84,7 @@ def open_journal(host: EngineHost, config: Config) -> Journaling:
     from millstream.server.durability.journaling import JournalBounds, Journaling
 
     bounds = JournalBounds(config.journal_bytes_max, config.journal_kept_s, config.journal_fsync_s)
+    bounds = replace(bounds, archive_file_bytes=config.archive_file_bytes, archive_wait_s=config.archive_wait_s)
     host.journaling = journaling = Journaling(host, Path(config.data_dir), bounds, host.store.disk)
     return journaling
 
@@ -119,6 +121,8 @@ def _restored(host: EngineHost, journaling: Journaling | None, policy_too: bool)
             problems.append(f"query {query.name}: {error}")
     if recovery is not None:
         problems += recovery.run()
+        if journaling is not None and journaling.archives is not None:
+            host.network.ingress.advance_to(journaling.archives.end)
     if policy_too:
         _restore_policy(host, problems)
     return problems

@@ -199,6 +199,18 @@ class Config:
         0.1, "journal", "With DURABILITY journal, how soon a written row is forced to disk. With sync, this happens at once.", least=0.001
     )
 
+    archive_wait_s: float = setting(
+        60.0, "archive", "How long a row of a stream with ARCHIVE waits in the journal before it is written to a file.", least=0
+    )
+    archive_file_bytes: int = setting(
+        32 * 2**20,
+        "archive",
+        "Rows of so many bytes in the journal become one file at once. Small files are merged up to this size. Archiving takes about "
+        "three times this memory.",
+        least=65_536,
+        most=2**30,
+    )
+
     log_level: str = setting("info", "logging", "Lowest level that is logged.", choices=("debug", "info", "warning", "error"))
     log_format: str = setting(
         "auto",

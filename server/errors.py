@@ -48,9 +48,10 @@ class StorageError(ServerError):
 
     code = "storage"
 
-    def __init__(self, what: str, error: Exception) -> None:
+    def __init__(self, what: str, error: Exception, hint: str = "") -> None:
         reason = getattr(error, "strerror", None) or error
-        super().__init__(f"{what}: {reason}", hint="make room on the disk or repair it, then try again; you need not restart the server")
+        way_out = hint or "make room on the disk or repair it, then try again; you need not restart the server"
+        super().__init__(f"{what}: {reason}", hint=way_out)
 
 
 class Broken(ServerError):

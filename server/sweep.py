@@ -12,7 +12,7 @@ from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
 from millstream.server.errors import ServerError, StorageError
 from millstream.server.host import running
-from millstream.server.results.subscriptions import Feed
+from millstream.server.results.feeds import QueryFeed
 from millstream.server.watch.memory_watch import give_back
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SWEEP_S = 0.05
 MEMORY_ROUNDS = 4  # rounds between two looks at what all queries hold
 RATE_ROUNDS = 10  # rounds between two notes of how many rows have come
+ARCHIVE_ROUNDS = 20  # rounds between two looks at what is due for archives
 JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
 WATCH_S = 1.0  # between two looks at the targets of queries, less where the optimiser is to settle sooner
 CHECKPOINT_RETRY_NS = 5_000_000_000  # everything stands still while one is copied, so a disk that is full is not asked all the time
@@ -57,6 +58,7 @@ class Sweep:
         self._looking = False
         self._coming_due = False
         self._checkpointing = False
+        self._archiving = False
         self._checkpoint_from_ns = 0
         self._told = ToldOnce(application.log)
         self._suspects: frozenset[tuple[str, str]] = frozenset()
@@ -76,7 +78,7 @@ class Sweep:
         self._round += 1
         now_ns = application.now_ns()
         application.each(application.sessions.values(), lambda session: session.is_overdue(now_ns))
-        application.each(application.feeds, lambda found: self._check_feed(found.feed, now_ns))
+        application.each(application.feeds.take_awake(), lambda found: self._check_feed(found, now_ns))
         self._pass_time()
         if application.host.unfed:
             application.host.feed_held()
@@ -86,6 +88,9 @@ class Sweep:
             self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
             self._begin_checkpoint(now_ns)
+        if self._round % ARCHIVE_ROUNDS == 0 and not self._archiving:
+            self._archiving = True
+            application.loop.create_task(self._archive())
         if self._round % self._watch_rounds == 0:
             self._look_at_targets()
         if self._round % LAW_ROUNDS == 0:
@@ -107,8 +112,21 @@ class Sweep:
         finally:
             self._checkpointing = False
 
-    def _check_feed(self, feed: Feed, now_ns: int) -> None:
-        feed.check(now_ns)
+    async def _archive(self) -> None:
+        try:
+            await self.application.archive()
+            self._told.over("archive")
+        except (OSError, StorageError) as error:
+            self._told.tell("archive", "archive_not_noted", error)
+        finally:
+            self._archiving = False
+
+    def _check_feed(self, found: QueryFeed, now_ns: int) -> None:
+        feed = found.feed
+        try:
+            feed.check(now_ns)
+        finally:
+            self.application.feeds.settle(found)
         if feed.tell_deserted() and not self.application.stopping:
             self.application.loop.create_task(self.application.call(running.desert, self.application.host, feed.query))
 

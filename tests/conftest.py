@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import zlib
 from collections.abc import Iterator
 
@@ -19,6 +20,10 @@ SEED = int(os.environ.get("MILLSTREAM_TEST_SEED", "20130101"))
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("home", deadline=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "home")
+
+# A shell that starts something in the background lets it ignore Ctrl-C, and all that it starts in turn; some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

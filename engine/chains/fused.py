@@ -149,6 +149,7 @@ class FusedChain:
             counts.append(0)
         else:
             made: Made = [(self._last.outputs[0], train)]
+            rows = 0
             if self._tail is not None:
                 side = Emitter(len(self._last.outputs))
                 try:
@@ -160,14 +161,13 @@ class FusedChain:
                         raise
                     raise _Again from error
                 made = emitted(self._last, (train,), side)
+                rows = sum([one.rows for _, one in made])
                 if to_sinks is not None:
                     made = to_sinks(made)
-            rows = 0
             for log, one in made:
                 node = LogNode(one, log)
                 log.push(node)
                 nodes.append((log, node))
-                rows += node.rows
             if self._tail is not None:
                 counts.append(rows)
         self._pass_by(train, counts)

@@ -72,6 +72,19 @@ class TimeRule:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveRule:
+    """Where a stream's history is kept: below the URI `into` (None: under the data directory), a folder a day of event time, how long."""
+
+    into: str | None = None
+    by_day: bool = False
+    keep_days: int | None = None
+
+
+ARCHIVE_COLUMNS = ("_arrival", "_watermark", "_arrived_at")
+"""What an archive adds to a stream's columns: arrival number, W before the row, processing time of its coming."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamDefinition:
     """What CREATE STREAM states."""
 
@@ -83,6 +96,7 @@ class StreamDefinition:
     errors_into: str | None = None
     durability: str = "none"
     rate_per_second_max: float | None = None
+    archive: ArchiveRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

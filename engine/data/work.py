@@ -76,7 +76,8 @@ class StepReceipt:
     """What one step did. `measured` is False when the cost was apportioned from a fused run and not timed by itself.
 
     `blocked` is True when rows wait at an input that could not be taken, since another input's arrival frontier lies behind: running
-    the operator again helps only after an operator upstream has run or its source got something.
+    the operator again helps only after an operator upstream has run or its source got something. `rows_passed` are the rows that went
+    straight to sinks, and so into no log.
     """
 
     operator: OperatorId
@@ -85,6 +86,12 @@ class StepReceipt:
     cost_ns: int
     measured: bool = True
     blocked: bool = False
+    rows_passed: int = 0
+
+    @property
+    def rows_out(self) -> int:
+        """Rows put out on all outputs."""
+        return sum([made.rows for made in self.produced]) + self.rows_passed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +118,10 @@ class ChainShape:
 
 @dataclass(slots=True)
 class ChainReceipt:
-    """What one run of a fused chain did, in one record: rows out of each operator, what the first took and what the last one appended."""
+    """What one run of a fused chain did, in one record: rows out of each operator, what the first took and what the last one appended.
+
+    The rows out of the last one that it did not append went straight to sinks.
+    """
 
     shape: ChainShape
     consumed: EdgeCount
@@ -131,7 +141,8 @@ class ChainReceipt:
             log = shape.logs[place]
             size_bytes = rows * shape.row_bytes[place]
             made = self.produced if place == last or log is None else (LogCount(log, rows, size_bytes),)
-            receipts.append(StepReceipt(operator, (taken,), made, int(shares[place] * self.cost_ns), False))
+            passed = rows - sum([one.rows for one in made]) if place == last else 0
+            receipts.append(StepReceipt(operator, (taken,), made, int(shares[place] * self.cost_ns), False, rows_passed=passed))
             if place < last:
                 taken = EdgeCount(shape.edges[place + 1], rows, size_bytes)
         return receipts

@@ -2,7 +2,7 @@
 
 A constant pattern is translated once; LIKE without inner wildcards becomes a test of equality, prefix, suffix or part. A pattern
 from a column is translated once for each different pattern. Regular expressions are RE2's, which cannot run away; a match may lie
-anywhere in the text. A bad constant pattern is a TypeProblem at registration, one from a column a row error.
+anywhere in the text. A bad constant pattern is a TypeProblem where it is bound (`check_patterns`), one from a column a row error.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from millstream.engine.expressions.kernel import (
 from millstream.protocol.values import arrow_functions as pc
 
 Test = Callable[[Any], Any]  # Arrow string array -> Arrow bool array
+PATTERN_FUNCTIONS = frozenset(("like", "ilike", "regexp_like", "regexp_replace"))
 ANY_RUN, ANY_ONE = "%", "_"
 _SPECIAL = re.compile(r"([\\.^$|()\[\]{}*+?])")
 
@@ -113,19 +114,26 @@ def check_regex(pattern: str) -> None:
         raise ValueError(f"bad regular expression: {error}") from error
 
 
+def check_patterns(call: Call) -> None:
+    """Raise TypeProblem for a constant pattern, flag or replacement that is none."""
+    if not any(is_null_literal(a) for a in call.arguments):
+        if call.function == "regexp_replace":
+            _replacing(call)
+        elif is_constant(call.arguments[1]):
+            _constant_test(call)
+        else:
+            _maker(call)
+
+
 def build_pattern(call: Call, compiler: Compiler) -> Kernel:
     """Build LIKE, ILIKE or REGEXP_LIKE."""
     if any(is_null_literal(a) for a in call.arguments):
         return always_null(BOOLEAN)
-    text, pattern, *flags = call.arguments
-    make = _maker(call, flags)
+    text, pattern, *_ = call.arguments
     inner = compiler.kernel(text)
     if not is_constant(pattern):
-        return _varying_pattern(inner, compiler.kernel(pattern), make)
-    try:
-        test = make(constant_value(pattern))
-    except ValueError as error:
-        raise TypeProblem(str(error)) from error
+        return _varying_pattern(inner, compiler.kernel(pattern), _maker(call))
+    test = _constant_test(call)
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         texts = inner(rows, context)
@@ -134,11 +142,23 @@ def build_pattern(call: Call, compiler: Compiler) -> Kernel:
     return kernel
 
 
-def _maker(call: Call, flags: list[Any]) -> Callable[[str], Test]:
+def _constant_test(call: Call) -> Test:
+    try:
+        return _maker(call)(constant_value(call.arguments[1]))
+    except ValueError as error:
+        raise TypeProblem(str(error)) from error
+
+
+def _maker(call: Call) -> Callable[[str], Test]:
     if call.function == "regexp_like":
+        flags = call.arguments[2:]
         if flags and not is_constant(flags[0]):
             raise TypeProblem("the flags of REGEXP_LIKE must be a constant")
         chosen = str(constant_value(flags[0])) if flags else ""
+        try:
+            regex_flags(chosen)
+        except ValueError as error:
+            raise TypeProblem(str(error)) from error
         return lambda pattern: regex_test(pattern, chosen)
     escape = str(call.options[0]) if call.options else "\\"
     return lambda pattern: like_test(pattern, escape, call.function == "ilike")
@@ -167,6 +187,18 @@ def build_regex_replace(call: Call, compiler: Compiler) -> Kernel:
     r"""Build REGEXP_REPLACE(text, pattern, replacement [, flags]): the first match, or with flag g all; \1 is the first group."""
     if any(is_null_literal(a) for a in call.arguments):
         return always_null(TEXT)
+    full, replacement, most = _replacing(call)
+    inner = compiler.kernel(call.arguments[0])
+
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        replaced = pc.replace_substring_regex(inner(rows, context).values, full, replacement, max_replacements=most)
+        return Column(TEXT, replaced)
+
+    return kernel
+
+
+def _replacing(call: Call) -> tuple[str, str, int | None]:
+    """Return pattern, replacement and how often; TypeProblem for what is none, or not constant."""
     if not all(is_constant(a) for a in call.arguments[1:]):
         raise TypeProblem("pattern, replacement and flags of REGEXP_REPLACE must be constants")
     pattern, replacement, *flags = (str(constant_value(a)) for a in call.arguments[1:])
@@ -177,10 +209,4 @@ def build_regex_replace(call: Call, compiler: Compiler) -> Kernel:
         pc.replace_substring_regex(pa.array(["a"]), full, replacement)
     except (ValueError, pa.ArrowInvalid) as error:
         raise TypeProblem(str(error)) from error
-    inner, most = compiler.kernel(call.arguments[0]), None if "g" in letters else 1
-
-    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
-        replaced = pc.replace_substring_regex(inner(rows, context).values, full, replacement, max_replacements=most)
-        return Column(TEXT, replaced)
-
-    return kernel
+    return full, replacement, None if "g" in letters else 1

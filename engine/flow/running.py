@@ -114,12 +114,21 @@ class RunningOperator:
         return self.counted
 
     def leave(self) -> None:
-        """Let go of the state: it has been taken out, and serves nobody any more."""
+        """Let go of the state: it has been taken out, and serves nobody any more.
+
+        Also of what leads back here: in a ring, all that it still knows would stay until the collector's next long look.
+        """
         self.failed = True
         for chain in self.chains:
             chain.dissolve()
         self.logic = RemovedOperator(self.logic.schemas)
         self.state_bytes = 0
+        self.bytes_left = unbounded
+        for log in self.outputs:
+            log.producer = log.sink = None
+        for cursor in self.inputs:
+            if cursor.log.sink is self:
+                cursor.log.sink = None
 
     def watch(self, begun: int, done: int) -> None:
         """Count calls that are about to begin, and calls of which the watchers know."""

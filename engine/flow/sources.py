@@ -33,8 +33,10 @@ from millstream.engine.flow.shedding import ShedKey, ShedLog, UtilityOrder
 
 NOTHING_RESERVED = 1 << 62
 _NO_TIMES: Int64Array = np.empty(0, dtype=np.int64)
-Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None], object]
-"""Writes down (lo, hi, rows or None, a control item's arguments or None) before they enter; what it raises keeps them out."""
+Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None, int | None], object]
+"""Writes down (lo, hi, rows or None, a control item's arguments or None, the rows' time of coming) before they enter.
+
+What it raises keeps them out."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,10 @@ class Ingested:
     def accepted(self) -> int:
         """Rows let in; a control item has none."""
         return sum(a.rows for a in self.arrivals[:1])
+
+    def told(self) -> list[Arrived]:
+        """Return what a scheduler is to be told of."""
+        return [a for a in self.arrivals if a.rows or a.controls or a.shed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,7 @@ class Ingress:
             woken = self._wake(source, now_us, arrival_ns) if source.idle and reservation is None else ()
             lo, hi = self._numbers(rows, reservation)
             if source.recorder is not None and reservation is None:
-                source.recorder(lo, hi, columns, None)
+                source.recorder(lo, hi, columns, None, now_us)
             start, watermark_us, delay_us = source.log.hi, source.watermark_us, source.definition.time.delay_us
             if instant is not None:
                 track: WatermarkTrack = RowTrack(start, hi, watermark_us, TIME_MIN if skewed else instant, delay_us, lo)
@@ -201,6 +207,27 @@ class Ingress:
             self._remember_turns(parts, lo)
             self._publish()
         return ingested
+
+    def push_again(
+        self,
+        source: Source,
+        columns: Sequence[Column],
+        seqs: Int64Array,
+        times: Int64Array,
+        track: WatermarkTrack,
+        *,
+        arrival_ns: int,
+    ) -> Ingested:
+        """Let in rows that came once, with the arrival numbers and the W that they had: `track` goes on where the source's log ends.
+
+        Nothing is written down. What is known to have come is moved on by `advance_to`, once all streams have theirs (replay.py).
+        """
+        with self.lock:
+            train = _rows_train(source, columns, len(seqs), track.lo, track.hi, Numbers(len(seqs), array=times), arrival_ns, track)
+            train.seq = Numbers(len(seqs), array=seqs)
+            arrivals = self._append(source, train, arrival_ns)
+            source.watermark_us = track.end
+        return Ingested(source.definition.name, track.lo, track.hi, tuple(arrivals), track.end)
 
     def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[Arrived, ...]) -> Ingested:
         source, rule, skewed = part.source, part.source.definition.time, 0
@@ -242,7 +269,7 @@ class Ingress:
             seq, hi = self._numbers(1, None)
             if source.recorder is not None:
                 said = {"watermark_us": watermark_us, "ended": ended, "idle": idle, "flush": flush}
-                source.recorder(seq, hi, None, said)
+                source.recorder(seq, hi, None, said, None)
             start = source.log.hi
             target = TIME_MAX if ended else source.watermark_us if watermark_us is None else watermark_us
             track = jump_track(start, hi, source.watermark_us, seq, target)

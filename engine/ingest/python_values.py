@@ -153,16 +153,14 @@ def _whole(value: Any, type_: DataType) -> int:
 def _double(value: Any) -> float:
     if isinstance(value, bool):
         raise _misfit(value, "DOUBLE")
-    if isinstance(value, Number):
-        found = float(value)
-        if math.isinf(found):
-            raise ValueError(f"{value} is out of the range of DOUBLE")
-        return found
-    if isinstance(value, int | float | python_decimal.Decimal):
+    if isinstance(value, Number | int | float | python_decimal.Decimal):
         try:
-            return float(value)
-        except OverflowError as error:
-            raise ValueError(f"{str(value)[:40]} is out of the range of DOUBLE") from error
+            found = float(value)
+        except OverflowError:
+            found = math.inf
+        if math.isinf(found) and value != found:
+            raise ValueError(f"{str(value)[:40]} is out of the range of DOUBLE")
+        return found
     special = SPECIAL_DOUBLES.get(value.strip().lower()) if isinstance(value, str) else None
     if special is None:
         raise _misfit(value, "DOUBLE")

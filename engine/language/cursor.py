@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem
 from millstream.engine.data.nearest import did_you_mean, suggest
-from millstream.engine.language.dialect import CLAUSE_WORDS, RESERVED, UNITS_US, ExpressionParser, interval_text_us, scale_us
+from millstream.engine.language.dialect import CLAUSE_WORDS, JOIN_WORDS, RESERVED, UNITS_US, ExpressionParser, interval_text_us, scale_us
 from millstream.engine.language.limits import check_depth
 from millstream.engine.language.names import validate_name
 from millstream.engine.language.statements import Name, Option, Place
@@ -20,6 +20,7 @@ Item = TypeVar("Item")
 COUNT_MAX = 1 << 62  # of rows: places in a stream are counted in 64 bits
 _NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
 _CLAUSES = ("WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "EMIT", "WITH", "JOIN", "UNION ALL", "WITHIN", "ON", "FROM")
+_AFTER_JOIN_WORDS = ("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "(")
 
 
 class TokenCursor(ExpressionParser):
@@ -153,8 +154,12 @@ class TokenCursor(ExpressionParser):
         token = self.current
         if not token or not self._is_name(token):
             return None
-        if token.token_type != TokenType.IDENTIFIER and token.text.upper() in clause_words:
-            return None
+        if token.token_type != TokenType.IDENTIFIER:
+            if token.text.upper() in JOIN_WORDS and self.following and self.following.text.upper() in _AFTER_JOIN_WORDS:
+                hint = f"write JOIN, LEFT JOIN, RIGHT JOIN, FULL JOIN, CROSS JOIN or ASOF JOIN; for an alias AS {token.text.lower()}"
+                raise self.problem(f"'{token.text}' is no kind of join here", token, hint)
+            if token.text.upper() in clause_words:
+                return None
         if self.previous and self.previous.token_type == TokenType.NUMBER and self.is_connected():
             raise self.problem(f"'{self.previous.text}{token.text}' is not a number", self.previous)
         self.implicit_alias = token

@@ -8,7 +8,7 @@ from typing import Any
 from millstream.engine.aggregates.table import is_aggregate
 from millstream.engine.data.errors import InvalidDefinition, NameTaken
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
+from millstream.engine.data.schema import ARCHIVE_COLUMNS, ArchiveRule, Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.expressions.functions import is_function
 from millstream.engine.language import statements
 from millstream.engine.language.column_types import TypeParser, checked_time_rule
@@ -60,8 +60,30 @@ def _parameter(parser: TypeParser, before: list[Field]) -> Field:
     return Field(name.text, parser.column_type())
 
 
+def _check_archive(definition: StreamDefinition, name: statements.Name) -> None:
+    """Refuse an archive of rows that nothing holds until they are in it, and columns that it adds itself."""
+    if definition.archive is None:
+        return
+    if definition.durability == "none":
+        raise InvalidDefinition(
+            f"stream {definition.name} says ARCHIVE, and its rows are not journaled until they are archived",
+            hint="add DURABILITY journal or DURABILITY sync",
+            line=name.place.line,
+            column=name.place.column,
+        )
+    for column in ARCHIVE_COLUMNS:
+        if definition.schema.position(column) is not None:
+            raise InvalidDefinition(
+                f"the archive of stream {definition.name} adds a column {column}",
+                hint="choose another name for the stream's",
+                line=name.place.line,
+                column=name.place.column,
+                token=column,
+            )
+
+
 _KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION")
-_STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "RATE")
+_STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "ARCHIVE", "RATE")
 
 
 @dataclass(slots=True)
@@ -75,6 +97,7 @@ class StreamClauses:
     errors_into: str | None = None
     durability: str = "none"
     rate: float | None = None
+    archive: ArchiveRule | None = None
     named: set[str] = field(default_factory=set)
 
 
@@ -116,7 +139,9 @@ class DefinitionParser(TypeParser, SelectParser):
             clauses.errors_into,
             clauses.durability,
             clauses.rate,
+            clauses.archive,
         )
+        _check_archive(definition, name)
         return statements.CreateStream(definition, exists_ok)
 
     def _stream_columns(self, clauses: StreamClauses) -> tuple[Field, ...]:
@@ -180,6 +205,9 @@ class DefinitionParser(TypeParser, SelectParser):
         elif self.takes("DURABILITY"):
             self._once(clauses, "DURABILITY")
             clauses.durability = self._durability()
+        elif self.takes("ARCHIVE"):
+            self._once(clauses, "ARCHIVE")
+            clauses.archive = self._archive()
         elif self.takes("RATE"):
             self._once(clauses, "RATE")
             clauses.rate = self.number("RATE")
@@ -188,6 +216,21 @@ class DefinitionParser(TypeParser, SelectParser):
             self.expect("PER", "SECOND", where="after RATE n")
         else:
             self.unexpected(_STREAM_CLAUSES, "in CREATE STREAM")
+
+    def _archive(self) -> ArchiveRule:
+        """Read [INTO 'uri'] [PARTITION BY DAY] [KEEP n DAYS] after ARCHIVE."""
+        into = self.string("a place such as 's3://bucket/folder'") if self.takes("INTO") else None
+        by_day = self.takes_symbol(TokenType.PARTITION_BY)
+        if by_day:
+            self.expect("DAY", where="after PARTITION BY")
+        keep_days = None
+        if self.takes("KEEP"):
+            days = self.number("KEEP")
+            if days < 1 or days != int(days):
+                raise self.problem("KEEP needs a whole number of days, at least 1", self.previous)
+            keep_days = int(days)
+            self.choice(("DAYS", "DAY"), "after KEEP n")
+        return ArchiveRule(into, by_day, keep_days)
 
     def _once(self, clauses: StreamClauses, clause: str) -> None:
         if clause in clauses.named:

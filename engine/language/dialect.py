@@ -172,6 +172,14 @@ RESERVED = frozenset(
     )
 )
 # Words that may name a column, but that begin a clause where an alias could stand: an alias of these needs AS.
+JOIN_WORDS = frozenset(
+    (
+        *("SEMI", "ANTI", "LATERAL", "ANY", "GLOBAL", "POSITIONAL", "TEMPORAL", "UNIDIRECTIONAL", "OUTER"),
+        *("HASH", "LOOP", "MERGE", "LOOKUP", "BROADCAST"),
+    )
+)
+"""Words that stand before JOIN in other systems; without AS they are no alias there."""
+
 CLAUSE_WORDS = frozenset(
     (
         *("EMIT", "WITHIN", "ASOF", "OUTER", "EVERY", "INTO", "VALUES", "EXCEPT", "INTERSECT", "OFFSET", "FETCH", "QUALIFY", "WINDOW"),

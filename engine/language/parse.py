@@ -117,8 +117,9 @@ class StatementParser(DefinitionParser):
             return statements.Fetch(name=self.name("query name"))
         if not self.sees_query():
             self.unexpected(["SELECT", "QUERY"], "after FETCH")
+        self.history = []
         query, text = self.query_with_text()
-        return statements.Fetch(query=query, text=text)
+        return statements.Fetch(query=query, text=text, history=tuple(self.history))
 
     def _set_policy(self) -> statements.Statement:
         self.expect("POLICY", where="after SET")

@@ -6,6 +6,7 @@ from dataclasses import field, replace
 
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
+from millstream.engine.expressions.values import parse_timestamp
 from millstream.engine.language import statements
 from millstream.engine.language.dialect import CLAUSE_WORDS
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind
@@ -27,7 +28,12 @@ class JoinWords:
 
 
 class FromParser(WindowParser):
-    """Adds FROM to the cursor. `query` is supplied by the SELECT parser below it."""
+    """Adds FROM to the cursor. `query` is supplied by the SELECT parser below it.
+
+    `history` gathers the streams of a FETCH whose past is asked for; None elsewhere, where HISTORY is a name like any other.
+    """
+
+    history: list[statements.HistoryOf] | None = None
 
     def query(self) -> statements.SelectQuery:
         """Read a whole query."""
@@ -106,7 +112,21 @@ class FromParser(WindowParser):
             raise self.problem(
                 f"{name.text} is not a table function", self.previous, "the window functions are TUMBLE, HOP, SESSION and CUMULATE"
             )
+        if self.history is not None and self.takes("HISTORY"):
+            start = self._instant("HISTORY FROM") if self.takes_symbol(TokenType.FROM) else None
+            stop = self._instant("TO") if self.takes("TO") else None
+            if start is not None and stop is not None and stop <= start:
+                raise self.problem("HISTORY ends before it begins", self.previous, "write FROM earlier TO later")
+            self.history.append(statements.HistoryOf(name, start, stop))
         return name
+
+    def _instant(self, what: str) -> int:
+        self.takes("TIMESTAMP")
+        text = self.string(f"an instant for {what}")
+        try:
+            return parse_timestamp(text)
+        except ValueError as problem:
+            raise self.problem(f"{what}: {problem}", self.previous) from None
 
     def _derived_table(self, place: statements.Place) -> statements.SubqueryItem:
         self.expect_symbol(TokenType.L_PAREN, "(")

@@ -227,6 +227,7 @@ class ShowWhat(Enum):
 
     STREAMS = "STREAMS"
     TABLES = "TABLES"
+    ARCHIVES = "ARCHIVES"
     QUERIES = "QUERIES"
     CLASSES = "CLASSES"
     FUNCTIONS = "FUNCTIONS"
@@ -261,12 +262,25 @@ class SelectStatement(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryOf:
+    """`stream HISTORY [FROM ts] [TO ts]`: event times [from, to) in µs since 1970, None where no bound is given."""
+
+    stream: Name
+    from_us: int | None = None
+    to_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fetch(Statement):
-    """FETCH SELECT … | FETCH QUERY name: an answer once and at once, from what is held. Exactly one of `query` and `name` is set."""
+    """FETCH SELECT … | FETCH QUERY name: an answer once and at once, from what is held. Exactly one of `query` and `name` is set.
+
+    `history` names the streams whose whole past is asked for.
+    """
 
     query: SelectQuery | None = None
     name: Name | None = None
     text: str = ""
+    history: tuple[HistoryOf, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

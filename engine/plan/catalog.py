@@ -58,6 +58,12 @@ class NamedQuery:
 
 
 Relation = StreamDefinition | DerivedStream | TableDefinition
+RELATION = "stream or table"
+
+
+def noun_of(relation: Relation) -> str:
+    """Return what a relation is called in sentences: stream or table."""
+    return "table" if isinstance(relation, TableDefinition) else "stream"
 
 
 class Catalog:
@@ -159,14 +165,15 @@ class Catalog:
         elif isinstance(definition, NamedQuery):
             self._add_to(self._queries, definition, "query")
         else:
-            self._add_to(self._relations, definition, "stream or table")
+            self._add_to(self._relations, definition, RELATION)
 
     def _add_to(self, space: dict[str, Any], definition: Any, what: str) -> None:
         validate_name(definition.name, f"{what} name")
         if isinstance(definition, DerivedStream):
             _check_derived(definition)
         if definition.name in space:
-            raise NameTaken(f"there is a {what} {definition.name} already", hint="DROP it first, or take another name")
+            noun = what if what != RELATION else noun_of(space[definition.name])
+            raise NameTaken(f"the name {definition.name} is taken by a {noun}", hint=f"drop that {noun} first, or take another name")
         space[definition.name] = definition
 
     def drop_relation(self, name: str) -> None:

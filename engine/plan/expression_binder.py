@@ -20,8 +20,10 @@ from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
 from millstream.engine.expressions import build
 from millstream.engine.expressions.chain import ChainBuilder
+from millstream.engine.expressions.compile import fold
 from millstream.engine.expressions.functions import callable_names, is_function
-from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, walk
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, walk
+from millstream.engine.expressions.patterns import PATTERN_FUNCTIONS, check_patterns
 from millstream.engine.expressions.user_functions import UserFunction, call_user_function
 from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
 from millstream.engine.plan.catalog import Catalog
@@ -206,8 +208,11 @@ class ExpressionBinder:
         raise Unsupported(f"{clause} is not supported", hint=hint)
 
     def call(self, name: str, nodes: list[exp.Expr], options: tuple[Any, ...] = ()) -> Expression:
-        """Bind the operands and build the typed call."""
-        return build.call(name, [self.bind(n) for n in nodes], options)
+        """Bind the operands and build the typed call. A constant pattern is looked at here, where its place is known."""
+        bound = build.call(name, [self.bind(n) for n in nodes], options)
+        if bound.function in PATTERN_FUNCTIONS:
+            check_patterns(Call(bound.type, bound.function, tuple(fold(a) for a in bound.arguments), bound.options))
+        return bound
 
     def _binary(self, name: str, node: exp.Expr) -> Expression:
         if name in ("and", "or"):

@@ -18,7 +18,7 @@ from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.engine.flow.frontier import is_blocked
 from millstream.engine.flow.queues import Cursor, LogNode, Portion
-from millstream.engine.flow.running import ALL_ROWS, Appended, Made, OperatorCall, RunningOperator, emitted, pass_to_sinks
+from millstream.engine.flow.running import ALL_ROWS, Appended, Left, Made, OperatorCall, RunningOperator, emitted, pass_to_sinks
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.row_operators import Sink
 from millstream.engine.runtime.network import Network
@@ -151,7 +151,7 @@ class Executor:
         if out.has_side_rows:
             pass_side_rows(self._network, running, out)
         if running.logic.sparse:
-            made = pass_to_sinks(made, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
+            made = pass_to_sinks(made, counts.passed(self._emits(emissions, clock_ns)), self._fail)
         counts.produced(running.finish(call, made))
         if running.watched:
             tell_watchers(self._network, running, inputs, out)
@@ -231,10 +231,15 @@ class Executor:
         return now
 
     def _to_sinks(self, emissions: list[Emission], clock_ns: Clock) -> Callable[[Made], Made]:
+        left = self._emits(emissions, clock_ns)
+        return lambda made: pass_to_sinks(made, left, self._fail)
+
+    @staticmethod
+    def _emits(emissions: list[Emission], clock_ns: Clock) -> Left:
         def left(sink: RunningOperator, train: Train) -> None:
             emissions.append(emission_of(sink.id, train, clock_ns()))
 
-        return lambda made: pass_to_sinks(made, left, self._fail)
+        return left
 
     def _count_run(
         self, chain: FusedChain, outcome: ChainOutcome, cost_ns: int, now_ns: int, receipts: Receipts, emissions: list[Emission]
@@ -282,6 +287,7 @@ class StepCounts:
         self._in = [[0, 0, 0] for _ in running.inputs]
         self._out: dict[LogId, list[int]] = {}  # only logs that got something: a shared aggregate has hundreds
         self._oldest: dict[LogId, int | None] = {}
+        self._passed = 0
 
     @property
     def rows_in(self) -> int:
@@ -291,12 +297,21 @@ class StepCounts:
     @property
     def rows_out(self) -> int:
         """Rows put out on all outputs."""
-        return sum([c[0] for c in self._out.values()])
+        return sum([c[0] for c in self._out.values()]) + self._passed
 
     def taken(self, call: OperatorCall) -> None:
         """Add what a call took."""
         for sums, taken in zip(self._in, call.taken, strict=True):
             _add(sums, taken)
+
+    def passed(self, left: Left) -> Left:
+        """Return `left`, counting the rows that go straight to sinks."""
+
+        def counted(sink: RunningOperator, train: Train) -> None:
+            self._passed += train.rows
+            left(sink, train)
+
+        return counted
 
     def produced(self, nodes: list[Appended]) -> None:
         """Add what a call put out."""
@@ -318,7 +333,7 @@ class StepCounts:
         consumed = tuple([edge_count(c, sums) for c, sums in zip(running.inputs, self._in, strict=True)])
         produced = tuple([LogCount(log, sums[0], sums[1], self._oldest[log], sums[2]) for log, sums in self._out.items()])
         blocked = len(running.inputs) > 1 and not any(s[0] or s[2] for s in self._in) and is_blocked(running.inputs)
-        return StepReceipt(running.id, consumed, produced, cost_ns, measured, blocked)
+        return StepReceipt(running.id, consumed, produced, cost_ns, measured, blocked, self._passed)
 
 
 def _add(sums: list[int], item: Portion | LogNode) -> None:

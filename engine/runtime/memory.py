@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NO_BOUND = 1 << 62
 ASKED_A_LOOK = 64  # operators; some µs each
 NEAR_FACTOR = 2  # what can have come to all queries since the last look, generously
+FAR_FACTOR = 4  # how often one query may count the rows of a log that it reads at several places, generously
 BUSY_FROM = 0.1  # of the server's bound: below it nothing is looked for while no row comes
 PRESSED_FROM = 0.75  # of a bound: from here on publishers wait, so that what they have sent already still finds room
 
@@ -49,6 +50,10 @@ class Use:
     def total(self) -> int:
         """All of it."""
         return self.held + self.waiting
+
+
+Shares = dict[OperatorId, dict[QueryId, int]]
+"""Of operators that serve several queries, the bytes that each of these pays for."""
 
 
 class Memory:
@@ -84,12 +89,12 @@ class Memory:
         """Return the most that a query may hold."""
         return self.query_bytes_max if query.bytes_max is None else query.bytes_max
 
-    def use_of(self, query: RunningQuery) -> Use:
-        """Return what a query holds now, by the last look at each operator."""
+    def use_of(self, query: RunningQuery, shares: Shares | None = None) -> Use:
+        """Return what a query holds now, by the last look at each operator. `shares`: what other queries' uses found at this look."""
         use = Use(results=query.results_bytes())
         own = {operator.id for operator in query.blueprint.operators}
         for operator in query.blueprint.operators:
-            use.state += self._part(operator, query)
+            use.state += self._part(operator, query, {} if shares is None else shares)
             for cursor in operator.inputs:
                 waiting = cursor.waiting_bytes
                 if getattr(cursor.log.producer, "id", None) in own:
@@ -107,14 +112,16 @@ class Memory:
                 held += cursor.waiting_bytes
         return held
 
-    def _part(self, operator: RunningOperator, query: RunningQuery) -> int:
+    def _part(self, operator: RunningOperator, query: RunningQuery, shares: Shares) -> int:
         held = operator.state_bytes + operator.unseen_bytes if operator.logic.stateful and operator.outputs else 0
         if operator.queries <= 1 or not held:
             return held
-        served = self._network.queries_served(operator.id)
-        if query not in served:
-            return 0
-        return divided(held, state_weights(operator, served))[served.index(query)]
+        parts = shares.get(operator.id)
+        if parts is None:
+            served = list(self._network.queries_served(operator.id))
+            sizes = divided(held, state_weights(operator, served))
+            parts = shares[operator.id] = {one.node.id: size for one, size in zip(served, sizes, strict=True)}
+        return parts.get(query.node.id, 0)
 
     # While operators run ---------------------------------------------------------------------------------------------------
 
@@ -178,14 +185,23 @@ class Memory:
             total += running.state_bytes + sum([log.bytes_held for log in running.outputs])
         for source in list(network.sources.values()):
             total += source.log.bytes_held + sum([shed.log.bytes_held for shed in list(source.shed_logs.values())])
-        uses = [(query, self.use_of(query)) for query in queries]
-        self.total_bytes = total + sum([use.results for _, use in uses])
+        self.total_bytes = total + sum([query.results_bytes() for query in queries])
+        if self._is_far(queries):
+            self.pressed = frozenset()
+            return
+        shares: Shares = {}
+        uses = [(query, self.use_of(query, shares)) for query in queries]
         self.pressed = self._pressed(uses)
         for query, use in uses:
             if use.held > self.bound_of(query):
                 self._judge(query, query.blueprint.operators[-1].id)
         if self.total_bytes - sum(self._leaving.values()) > self.server_bytes_max:
             self._relieve(uses)
+
+    def _is_far(self, queries: list[RunningQuery]) -> bool:
+        """Whether all queries together hold far less than any of them may, so that nothing needs to be divided among them."""
+        least = min([query.bytes_max for query in queries if query.bytes_max is not None], default=self.query_bytes_max)
+        return FAR_FACTOR * self.total_bytes < min(least, self.query_bytes_max, self.server_bytes_max)
 
     def _ask_some(self) -> None:
         """Ask operators in turn, so that state that has shrunk is known too although little has come since."""

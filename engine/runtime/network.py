@@ -467,7 +467,7 @@ class Network:
 
     def _must_be_free(self, name: str) -> None:
         if name in self.sources or name in self._derived:
-            raise NameTaken(f"there is a stream {name} already")
+            raise NameTaken(f"the name {name} is taken by a stream")
 
     def _port(self, stream: str, class_node: ClassNode, shed_by: ShedBy | None) -> Port:
         if stream in self._derived:

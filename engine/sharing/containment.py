@@ -8,7 +8,7 @@ expressions that can never fail take part in containment, so that nobody is told
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from math import isfinite
 from typing import Any
@@ -16,10 +16,9 @@ from typing import Any
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.bounds import may_fail
-from millstream.engine.expressions.build import conjunction, conjuncts
+from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform
-from millstream.engine.language.recipes import ProjectRecipe, Recipe, SelectRecipe, SinkRecipe
-from millstream.engine.sharing.registry import Shared
+from millstream.engine.language.recipes import Recipe, SinkRecipe
 
 COMMUTATIVE = frozenset(("+", "*", "=", "<>", "and", "or", "is_distinct_from", "is_not_distinct_from"))
 NESTED = frozenset(("and", "or"))
@@ -82,35 +81,6 @@ def normal_recipe(recipe: Recipe) -> Recipe | None:
 INTEGERS = (Kind.INT, Kind.BIGINT)
 
 
-def looser_filter(condition: Expression, running: Iterable[Shared]) -> tuple[Shared, Expression] | None:
-    """Return the running filter that drops most of what this one drops and nothing else, with the condition that is left to do."""
-    if may_fail(condition):
-        return None
-    ours = _parts_of(condition)
-    best: tuple[int, Shared, Expression] | None = None
-    for shared in running:
-        theirs = _filter_of(shared)
-        if not theirs or not _all_implied(ours, theirs):
-            continue
-        known = [their for their, _ in theirs]
-        left = conjunction([c for c, _ in ours if c not in known])
-        if left is not None and (best is None or len(theirs) > best[0]):
-            best = len(theirs), shared, left
-    return None if best is None else (best[1], best[2])
-
-
-def wider_projection(columns: Sequence[Expression], running: Iterable[Shared]) -> tuple[Shared, list[int]] | None:
-    """Return the running projection that computes all these columns, with the place of each."""
-    wanted = [normal_expression(c) for c in columns]
-    for shared in running:
-        places = _projection_of(shared)
-        if not places or not all(c in places for c in wanted):
-            continue
-        if not any(fails for c, (_, fails) in places.items() if c not in wanted):
-            return shared, [places[c][0] for c in wanted]
-    return None
-
-
 def implies(first: Expression, second: Expression) -> bool:
     """Tell whether a row for which the first condition is true makes the second true; both in normal form. False when in doubt."""
     return _implies((first, _range_of(first)), (second, _range_of(second)))
@@ -118,11 +88,11 @@ def implies(first: Expression, second: Expression) -> bool:
 
 _Bound = tuple[Any, bool] | None  # the constant, and whether it belongs to the range
 _Range = tuple[ColumnRef, _Bound, _Bound]
-_Part = tuple[Expression, _Range | None]  # a conjunct in normal form, and its range if it has one
-_Places = dict[Expression, tuple[int, bool]]  # of each column in normal form: its place, and whether it may fail
+Part = tuple[Expression, _Range | None]
+"""A conjunct in normal form, and its range (column, lower, upper bound) if it has one."""
 
 
-def _implies(first: _Part, second: _Part) -> bool:
+def _implies(first: Part, second: Part) -> bool:
     one, other = first[1], second[1]
     if one is None or other is None:
         return first[0] == second[0]
@@ -130,35 +100,15 @@ def _implies(first: _Part, second: _Part) -> bool:
     return _above(one[1], other[1]) and _below(one[2], other[2]) and one[0] == other[0]
 
 
-def _all_implied(ours: Sequence[_Part], theirs: Sequence[_Part]) -> bool:
+def all_implied(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
+    """Tell whether a row that meets all of our conjuncts meets all of theirs. False when in doubt."""
     return all(any(_implies(mine, their) for mine in ours) for their in theirs)
 
 
-def _parts_of(condition: Expression) -> list[_Part]:
+def parts_of(condition: Expression) -> list[Part]:
+    """Return the conjuncts of a condition."""
     normal = [normal_expression(c) for c in conjuncts(condition)]
     return [(c, _range_of(c)) for c in normal]
-
-
-def _filter_of(shared: Shared) -> list[_Part]:
-    """Return the conjuncts of a running filter that cannot fail, nothing for any other operator."""
-    if not isinstance(shared.running.recipe, SelectRecipe):
-        return []
-    if shared.facts is None:
-        condition = shared.running.recipe.condition
-        shared.facts = [] if may_fail(condition) else _parts_of(condition)
-    facts: list[_Part] = shared.facts  # type: ignore[assignment]  # by the recipe's kind
-    return facts
-
-
-def _projection_of(shared: Shared) -> _Places:
-    """Return the columns of a running projection, nothing for any other operator."""
-    if not isinstance(shared.running.recipe, ProjectRecipe):
-        return {}
-    if shared.facts is None:
-        columns = list(enumerate(shared.running.recipe.columns))
-        shared.facts = {normal_expression(c): (i, may_fail(c)) for i, c in reversed(columns)}
-    facts: _Places = shared.facts  # type: ignore[assignment]  # by the recipe's kind
-    return facts
 
 
 def _range_of(condition: Expression) -> _Range | None:

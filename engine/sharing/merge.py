@@ -16,10 +16,11 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
-from millstream.engine.sharing.containment import looser_filter, normal_recipe, wider_projection
+from millstream.engine.sharing.containment import normal_recipe
 from millstream.engine.sharing.registry import Key, Port, Registry, Shared
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
+STACKED_MAX = 16  # ever stricter filters of as many queries: more would only pass each row from one to the next
 SYNOPSIS_RECIPE = Recipe(Schema(()))  # the key of a synopsis: it stands for many recipes
 
 
@@ -40,8 +41,8 @@ class Merging:
         self._registry = registry
         self._with_state = with_state
 
-    def place(self, node: PhysicalNode, inputs: list[Port], class_id: ClassId) -> Placing:
-        """Return where a node goes."""
+    def place(self, node: PhysicalNode, inputs: list[Port], class_id: ClassId, below: int = 0) -> Placing:
+        """Return where a node goes; it lies on so many operators `below` that do a part of it."""
         recipe = normal_recipe(node.recipe)
         if recipe is None or not inputs:
             return Placing([], node, inputs)
@@ -49,16 +50,16 @@ class Merging:
         found = self._registry.find(key, with_state=self._with_state)
         if found is not None:
             return Placing([found])
-        partial = self._partly(node, inputs[0], class_id)
+        partial = self._partly(node, inputs[0], class_id) if below < STACKED_MAX else None
         if partial is None:
             return Placing([], node, inputs, key)
         shared, rest = partial
-        above = self.place(rest, [shared.ports[0]], class_id)
+        above = self.place(rest, [shared.ports[0]], class_id, below + 1)
         return replace(above, used=[shared, *above.used])
 
     def _partly(self, node: PhysicalNode, port: Port, class_id: ClassId) -> tuple[Shared, PhysicalNode] | None:
         if isinstance(node.recipe, SelectRecipe):
-            looser = looser_filter(node.recipe.condition, self._registry.over(class_id, port.log.id))
+            looser = self._registry.looser_filter(class_id, port.log.id, node.recipe.condition)
             if looser is not None:
                 return looser[0], replace(node, recipe=SelectRecipe(node.recipe.schema, looser[1]), selectivity=None)
         if isinstance(node.recipe, ProjectRecipe):
@@ -72,13 +73,13 @@ class Merging:
         """Return a running projection over a port that computes all columns of this one, with their places; None if it only picks."""
         if all(isinstance(c, ColumnRef) for c in recipe.columns):
             return None
-        return wider_projection(recipe.columns, self._registry.over(class_id, port.log.id))
+        return self._registry.wider_projection(class_id, port.log.id, recipe.columns)
 
     def synopsis(self, port: Port, recipe: AggregateRecipe, class_id: ClassId) -> Shared | None:
         """Return a running synopsis of the port's rows by these keys, in whatever order, that the recipe's window fits into."""
-        for shared in self._registry.over(class_id, port.log.id):
+        for shared in self._registry.aggregates(class_id, port.log.id, recipe.keys):
             logic = shared.running.logic
-            if isinstance(logic, SharedAggregate) and sorted(logic.keys) == sorted(recipe.keys) and logic.misfit(recipe) is None:
+            if isinstance(logic, SharedAggregate) and logic.misfit(recipe) is None:
                 return shared
         return None
 

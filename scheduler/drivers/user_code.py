@@ -19,6 +19,7 @@ Answer = TypeVar("Answer")
 
 _ENDINGS_MAX = 50
 _ENDING_S = 0.001
+_NOTICES_MAX = 1_000
 
 
 class _Call:
@@ -90,14 +91,37 @@ def _serve(calls: SimpleQueue[_Call | None]) -> None:
         return
 
 
+class _Noticed(BaseException):
+    """What a thread raises in itself, so that the interpreter's flag for such exceptions is down again."""
+
+
 def _ended(thread: threading.Thread) -> bool:
     """Raise an exception in the thread, again and again where it catches it; return whether it has ended."""
-    import ctypes  # the daemon's start does not need it
-
     for _ in range(_ENDINGS_MAX):
         if thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+            _interrupt(thread.ident)
         thread.join(_ENDING_S)
         if not thread.is_alive():
             return True
     return False
+
+
+def _interrupt(thread: int) -> None:
+    """Let `LeftBehind` be raised in that thread as soon as it runs Python code.
+
+    Up to Python 3.11 all threads share one flag that says so. While the other thread waits in a call into the system, the flag would stay
+    up: each thread would look for an exception at every step, and one that is traced (by a debugger, by what counts lines) would never
+    enter a function again. So this thread raises one in itself as well. That takes it down; the other looks when it gives up its turn.
+    """
+    import ctypes  # the daemon's start does not need it
+
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    left, noticed = ctypes.py_object(LeftBehind), ctypes.py_object(_Noticed)
+    other, own = ctypes.c_ulong(thread), ctypes.c_ulong(threading.get_ident())
+    try:
+        raise_in(other, left)
+        raise_in(own, noticed)  # nothing between the two may call a function written in Python
+        for _ in range(_NOTICES_MAX):
+            pass
+    except _Noticed:
+        return

@@ -184,10 +184,15 @@ def _class_reason(one: Outlook) -> str:
     )
 
 
+NOT_KNOWN = "not known yet: no rows come in"
+
+
 def spelled_interval(mean_ns: float, between_ns: tuple[float, float]) -> str:
-    """Return a mean with the interval around it for people."""
+    """Return a mean with the interval around it for people. One without width was made of no rows, so nothing is known."""
     if math.isinf(mean_ns):
         return spelled_ms(mean_ns)
+    if between_ns[0] == between_ns[1]:
+        return NOT_KNOWN
     return f"{spelled_ms(mean_ns)} on average ({between_ns[0] / 1e6:.3g} to {between_ns[1] / 1e6:.3g} ms)"
 
 

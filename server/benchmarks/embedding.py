@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from millstream.engine.data.column import Column
+from millstream.engine.data.event_time import NS_PER_US
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import OrderId, Step, WorkOrder
@@ -18,14 +19,14 @@ from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.drivers.workers import run_order
 from millstream.scheduler.events import Event, PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed, Spliced
-from millstream.scheduler.instructions import Dispatch, Report, Splice
+from millstream.scheduler.instructions import Dispatch, Report, Splice, splicer
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble
 from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.queries import Query
-from millstream.server.host.runtime import NS_PER_US, MeasuresSnapshot, arrivals, splicer
+from millstream.server.host.runtime import MeasuresSnapshot
 from millstream.server.journal.store import Store
 from millstream.server.statements.selects import Submission, submit
 
@@ -112,7 +113,7 @@ class ScheduledRuntime(DirectRuntime):
 
     def arrived(self, ingested: Ingested) -> None:
         """Leave it for `run`."""
-        self._events.extend(arrivals(ingested))
+        self._events.extend(ingested.told())
 
     def add(self, delta: GraphDelta) -> None:
         """Splice in."""

@@ -13,7 +13,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.durability import checkpoints
 from millstream.server.errors import StorageError
-from millstream.server.host.contract import HeldBlock, HeldRows
+from millstream.server.host.contract import HeldBlock, HeldPast, HeldRows
 from millstream.server.journal.checkpoint_files import checkpoint_path, forget_before, forget_others
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal, Waits
@@ -25,6 +25,8 @@ from millstream.server.journal.store import FORMAT_VERSION
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
     from millstream.engine.flow.sources import Reservation, Source
+    from millstream.server.archive.archiver import Archives, Step
+    from millstream.server.archive.history import TimeBounds
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
 
@@ -42,6 +44,8 @@ class JournalBounds:
     bytes_max: int = 1 << 30
     kept_s: float = 86_400.0
     fsync_s: float = 0.1
+    archive_file_bytes: int = 32 * 2**20
+    archive_wait_s: float = 60.0
 
 
 class Journaling:
@@ -56,6 +60,8 @@ class Journaling:
         for path in forget_others(disk, self.directory, self.journal.segments[0].stands_at):
             host.observer.reported("checkpoint_ignored", f"{path}: another build wrote it; what the journal has is replayed instead")
         self.numbers: dict[str, int] = {}
+        self.archives: Archives | None = None  # made with the first stream that says ARCHIVE
+        self._data = directory
         self._began_us = host.runtime.now_us()
         self.journal.start()
 
@@ -77,11 +83,34 @@ class Journaling:
 
     def add(self, name: str, number: int, *, record: bool = True) -> None:
         """Keep a stream or table from now on, under its number in the catalogue. Its definition stands before its rows in the journal."""
+        self._archive(name, number)
         if record:
             self.journal.append(self._definition(name, number))
         self.numbers[name] = number
         if record:
             self.record(name)
+
+    def _archive(self, name: str, number: int) -> None:
+        """Keep the history of a stream that says ARCHIVE."""
+        host = self.host
+        definition = host.network.sources[name].definition
+        if definition.archive is None:
+            return
+        if self.archives is None:
+            from millstream.server.archive.archiver import ArchiveBounds, Archives  # loaded by the first stream that needs it
+
+            bounds = ArchiveBounds(self.bounds.archive_file_bytes, self.bounds.archive_wait_s)
+            self.archives = Archives(
+                host.store,
+                self.disk,
+                self._data,
+                bounds,
+                self.journal,
+                host.observer.reported,
+                host.runtime.now_us,
+                files_dir=host.file_rules.folder,
+            )
+        self.archives.add(definition, number, host.network.ingress.next_seq)
 
     def _definition(self, name: str, number: int) -> Record:
         return definition_record(number, self.host.store.definition(number).content, self.journal.end, self.host.runtime.now_us())
@@ -98,6 +127,9 @@ class Journaling:
     def forget(self, name: str) -> None:
         """Keep a dropped stream no longer; its records go with their segments."""
         self.numbers.pop(name, None)
+        archive = None if self.archives is None else self.archives.find(name)
+        if self.archives is not None and archive is not None:
+            self.archives.forget(archive.number)
 
     def keeps_all_of(self, query: Query) -> bool:
         """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads, and nothing is shed before it."""
@@ -121,15 +153,29 @@ class Journaling:
         hi: int,
         columns: Sequence[Column] | None,
         said: Mapping[str, Any] | None,
+        now_us: int | None,
         waits: Waits | None = None,
     ) -> int:
-        now_us, number = self.host.runtime.now_us(), self.numbers[name]
+        self._check_room()
+        number = self.numbers[name]
+        now_us = self.host.runtime.now_us() if now_us is None else now_us
         if columns is None:
             return self.journal.append(Record(CONTROL, number, lo, hi, now_us, dict(said or {})))
         intake = self.host.intakes.get(name)  # None while a table that is being made is loaded
         fed = None if intake is None else intake.fed
         meta = {} if fed is None else {"fed": list(fed)}
         return self.journal.append(Record(ROWS, number, lo, hi, now_us, meta, rows_data(schema, columns)), waits)
+
+    def _check_room(self) -> None:
+        """Refuse what is to be kept while the journal is full of rows that an archive has yet to take. StorageError."""
+        if self.archives is None or self.journal.bytes < self.bounds.bytes_max:
+            return
+        segment = self.journal.segments[0]
+        if not self.archives.is_committed(segment):
+            waits = [one for one in self.archives.by_number.values() if one.place < (segment.base, segment.size)]
+            told = "; ".join(f"the archive of {one.definition.name} is behind ({one.last_error or 'it is at work'})" for one in waits)
+            reason = OSError(f"it has reached journal_bytes_max, and {told}")
+            raise StorageError("the journal cannot let go of rows", reason, hint="SHOW ARCHIVES; see to the store, or raise the bound")
 
     def take_sync(
         self, name: str, columns: Sequence[Column], shed: dict[str, int], lost: Callable[[StorageError], object]
@@ -149,10 +195,11 @@ class Journaling:
         if source.idle:
             host.runtime.arrived(host.network.ingress.control(source, arrival_ns=host.runtime.arrival_ns(), idle=False))
         reservation = host.network.reserve(name, len(columns[0]))
-        enter = partial(self._let_in, source, columns, reservation, shed, host.runtime.arrival_ns(), host.runtime.now_us())
+        now_us = host.runtime.now_us()
+        enter = partial(self._let_in, source, columns, reservation, shed, host.runtime.arrival_ns(), now_us)
         waits = enter, partial(self._take_back, source, reservation, lost)
         try:
-            place = self._record(name, source.definition.schema, reservation.lo, reservation.hi, columns, None, waits)
+            place = self._record(name, source.definition.schema, reservation.lo, reservation.hi, columns, None, now_us, waits)
         except BaseException:
             host.network.ingress.withdraw(source, reservation)
             raise
@@ -225,6 +272,28 @@ class Journaling:
 
         return HeldRows(definition, self.host.network.ingress.next_seq - 1, blocks)
 
+    def past(self, definition: StreamDefinition, bounds: TimeBounds | None) -> HeldPast:
+        """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock."""
+        from millstream.server.archive.history import NO_BOUNDS, StoredPast, journal_items  # loaded by the first that needs it
+        from millstream.server.archive.manifest import ArchiveState
+
+        number = self.numbers[definition.name]
+        archive = None if self.archives is None or bounds is None else self.archives.find(definition.name)
+        state = ArchiveState() if archive is None else archive.state
+        upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
+        parts = [(self.disk.open_read(segment.path), segment.size) for segment in self.journal.segments]
+        seed = self.journal.segments[-1].seed
+
+        def records() -> Iterator[Record]:
+            for file, size in parts:
+                with file:
+                    found = records_of(file.read(size), seed)
+                    yield from (r for r in found if r.stream == number and r.kind != DEFINITION and state.upto <= r.lo < upto)
+
+        past = None if archive is None else StoredPast(archive.where, definition, state, bounds or NO_BOUNDS)
+        position = self.host.network.ingress.next_seq - 1
+        return HeldPast(definition, position, lambda: journal_items(definition, state.watermark_us, records(), bounds or NO_BOUNDS), past)
+
     # --- how long ---
 
     @property
@@ -271,12 +340,21 @@ class Journaling:
             too_old = now_us - segment.last_us > self.bounds.kept_s * US_PER_S
             if kept <= self.bounds.bytes_max and not too_old:
                 break
+            if self.archives is not None and not self.archives.is_committed(segment):
+                break
             kept -= segment.size
             if self.disk.exists(checkpoint_path(self.directory, following.base)):
                 floor = following.base
         if floor > segments[0].base:
             self.journal.drop_before(floor)
             forget_before(self.disk, self.directory, floor)
+
+    def archived(self, step: Step) -> None:
+        """Let what was archived count, and let go of what the journal held for that alone. StorageError, OSError when it cannot."""
+        assert self.archives is not None
+        self.archives.commit(step)
+        if self.journal.bytes >= self.bounds.bytes_max:
+            self._let_go()
 
     def stop(self) -> None:
         """Force everything to disk."""

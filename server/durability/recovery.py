@@ -52,14 +52,15 @@ class Recovery:
         self.host = host
         self.journaling = journaling
         self.problems: list[str] = []
-        self._deferred: list[Query] = []
+        self._deferred: dict[str, Query] = {}  # by key, in the order they came
+        self._next: list[tuple[int, str]] = []  # of those that once began at a record, when and which; the next one last
         self._paused: list[Query] = []
         self._fed: list[_FedRows] = []
         self._fed_upto: dict[str, int] = {}
 
     def defer(self, query: Query) -> None:
         """Begin a query when its time has come."""
-        self._deferred.append(query)
+        self._deferred[query.key] = query
 
     def pause(self, query: Query) -> None:
         """Pause a query once it has caught up."""
@@ -132,12 +133,12 @@ class Recovery:
             source.log.watermark_us, source.log.idle, source.log.ended = source.watermark_us, source.idle, source.ended
             if source.table is not None:
                 source.table.load(checkpoint.tables[number])
-        for query in list(self._deferred):
+        for query in tuple(self._deferred.values()):
             held = checkpoint.queries.get(query.key)
             run = runs.get(query.key)
             if held is None or run is None or run.began_at > checkpoint.at:
                 continue
-            self._deferred.remove(query)
+            del self._deferred[query.key]
             query.rows_out = held.rows
             if self._begin(query) and query.id is not None:
                 self._take_up(query, held.operators)
@@ -150,7 +151,9 @@ class Recovery:
                 fork.restore(host.network.queries[query.id].blueprint, operators)
         except EngineError as error:
             query.earlier.clear()
+            query.rows_out = query.rows_before = 0
             host.remember_run(query)  # else the next restart would take tokens of the former results for those of these
+            host.observer.query_began(query)  # else those would be counted on from the former ones
             self.problems.append(f"{query.key}: it begins anew: {error}")
 
     # --- the records ---
@@ -183,27 +186,26 @@ class Recovery:
     def _begin_incomplete_anew(self, at: int) -> None:
         """A query that began before the journal does, and whose state no checkpoint has, begins anew with the first row that is kept."""
         runs = self.host.store.runs()
-        for query in self._deferred:
-            run = runs.get(query.key)
-            if run is not None and run.began_at < at and self.journaling.keeps_all_of(query):
-                self.problems.append(f"{query.key}: rows that it was made of are kept no longer, so it begins anew with those that are")
-                self.host.store.set_run(query.key, StoredRun(at, secrets.token_hex(6)))  # an identity that no token has
+        began: dict[str, int] = {}
+        for key, query in self._deferred.items():
+            run = runs.get(key) if self.journaling.keeps_all_of(query) else None
+            if run is not None and run.began_at < at:
+                self.problems.append(f"{key}: rows that it was made of are kept no longer, so it begins anew with those that are")
+                self.host.store.set_run(key, StoredRun(at, secrets.token_hex(6)))  # an identity that no token has
+            if run is not None:
+                began[key] = max(run.began_at, at)
+        # The sort keeps the order of those that began at once, and so does turning it round.
+        self._next = sorted(((began_at, key) for key, began_at in began.items()), key=lambda one: one[0])[::-1]
 
     def _begin_due(self, upto: int | None) -> None:
         """Begin what once began before the record at `upto`; with None all that is left."""
-        runs = self.host.store.runs()
-        due: list[tuple[int, Query]] = []
-        for query in self._deferred:
-            run = runs.get(query.key) if self.journaling.keeps_all_of(query) else None
-            if run is not None and (upto is None or run.began_at <= upto):
-                due.append((run.began_at, query))
-        for began_at, query in sorted(due, key=lambda item: item[0]):
-            self._deferred.remove(query)
+        while self._next and (upto is None or self._next[-1][0] <= upto):
+            began_at, key = self._next.pop()
             self.host.network.ingress.advance_to(began_at)
-            self._begin(query)
+            self._begin(self._deferred.pop(key))
         if upto is None:
-            rest, self._deferred = self._deferred, []
-            for query in rest:
+            rest, self._deferred = self._deferred, {}
+            for query in rest.values():
                 self._begin(query)
 
     def _begin(self, query: Query) -> bool:

@@ -7,7 +7,7 @@ whether targets are met (`server/watch`) is the work of others, of whom it uses 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.column import Column
@@ -18,7 +18,10 @@ from millstream.server.errors import StorageError
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastItem
     from millstream.scheduler.optimiser.contract import Decision, TargetVerdict
+    from millstream.server.archive.archiver import Archives
+    from millstream.server.archive.history import StoredPast, TimeBounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,11 @@ class Durability(Protocol):
         """The durable streams and tables by name, with their numbers in the catalogue."""
         ...
 
+    @property
+    def archives(self) -> Archives | None:
+        """The archives of streams, None while no stream has one."""
+        ...
+
     def add(self, name: str, number: int, *, record: bool = True) -> None:
         """Keep a stream or table from now on; with `record` False its rows are written down only once that is asked for."""
         ...
@@ -84,6 +92,10 @@ class Durability(Protocol):
 
     def held(self, definition: StreamDefinition) -> HeldRows:
         """Return the rows of a stream that are kept. To be called under the ingress lock."""
+        ...
+
+    def past(self, definition: StreamDefinition, bounds: TimeBounds | None) -> HeldPast:
+        """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock."""
         ...
 
     def take_sync(
@@ -187,6 +199,31 @@ class HeldRows:
     position: int
     blocks: Callable[[], Iterator[HeldBlock]]
     missing: int = 0
+
+    def over(self, blocks: Callable[[], Iterator[Any]]) -> HeldRows:
+        """Return the same input with other blocks."""
+        return replace(self, blocks=blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPast:
+    """What came of one stream with the arrival numbers and W of then: what `past` has in files, then `blocks`, from the journal."""
+
+    definition: StreamDefinition
+    position: int
+    blocks: Callable[[], Iterator[PastItem]]
+    past: StoredPast | None = None
+    missing: int = 0
+
+    def over(self, blocks: Callable[[], Iterator[Any]]) -> HeldPast:
+        """Return the same input with other blocks behind its files."""
+        return replace(self, blocks=blocks)
+
+    def items(self) -> Iterator[PastItem]:
+        """Yield all of it in arrival order."""
+        if self.past is not None:
+            yield from self.past.items()
+        yield from self.blocks()
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from millstream.engine.flow.frontier import edge_frontier
 from millstream.engine.flow.sources import Ingested, MergedPart
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.operators.contract import EvaluationErrors
-from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.catalog import Catalog, noun_of
 from millstream.engine.plan.physical import QueryOptions
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.memory import NO_BOUND
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
+SHARED_NAMES = "streams, tables and queries share their names"
 COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
 
 
@@ -238,8 +239,7 @@ class EngineHost:
         """Return `name` if a query of a user may be called so now; InvalidDefinition or NameTaken otherwise."""
         found = self.catalog.find(self.queries.check_free(name))
         if found is not None:
-            what = "table" if isinstance(found, TableDefinition) else "stream"
-            raise NameTaken(f"there is a {what} {name} already, and queries share its names", hint="take another name")
+            raise NameTaken(f"the name {name} is taken by a {noun_of(found)}; {SHARED_NAMES}", hint="take another name")
         return name
 
     def check_relation_names(self, *names: str) -> None:
@@ -247,7 +247,7 @@ class EngineHost:
         for name in names:
             found = self.queries.find(name)
             if found is not None and found.is_durable:
-                raise NameTaken(f"there is a query {name} already, and streams and tables share its names", hint="take another name")
+                raise NameTaken(f"the name {name} is taken by a query; {SHARED_NAMES}", hint="take another name")
 
     def has_seen(self, query: Query, at: int) -> bool:
         """Whether a query, unless it does not run, has seen all that has arrived up to `at`."""
@@ -333,7 +333,7 @@ class EngineHost:
         if self.journaling is None or not self.journaling.keeps_all_of(query):
             return
         query.identity = secrets.token_hex(6)
-        before = self.store.runs().get(query.key) if recovering else None
+        before = self.store.run_of(query.key) if recovering else None
         if before is not None:
             query.rows_out = query.rows_before = rows
             # A change log's rows depend on how trains were cut, so it is not continued in the middle.
@@ -341,7 +341,7 @@ class EngineHost:
 
     def remember_run(self, query: Query) -> None:
         """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
-        before = self.store.runs().get(query.key)
+        before = self.store.run_of(query.key)
         began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
         if query.earlier and before is not None:
             began_at = before.began_at

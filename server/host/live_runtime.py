@@ -15,12 +15,12 @@ from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.drivers.live import LiveScheduler
 from millstream.scheduler.events import QueryPaused, QueryResumed
-from millstream.scheduler.instructions import ClockNs, InstructionHandler, OrderExecutor
+from millstream.scheduler.instructions import ClockNs, InstructionHandler, OrderExecutor, splicer
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.arrival_clock import ArrivalClock
-from millstream.server.host.runtime import MeasuresSnapshot, arrivals, splicer
+from millstream.server.host.runtime import MeasuresSnapshot
 
 if TYPE_CHECKING:
     from millstream.server.host.recordings import ArrivalRecording
@@ -90,7 +90,7 @@ class LiveRuntime:
 
     def arrived(self, ingested: Ingested) -> None:
         """Tell the scheduler; on the event loop's thread a few rows are run at once."""
-        events = arrivals(ingested)
+        events = ingested.told()
         if self._recording is not None:
             self._recording.note(events)
         if threading.get_ident() == self._home and not self._gate.is_closed:

@@ -108,6 +108,7 @@ class QueryBook:
     def __init__(self) -> None:
         self.owned_max = 0
         self._by_name: dict[str, Query] = {}
+        self._timed: dict[str, Query] = {}
         self._last_numbers: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Query]:
@@ -135,8 +136,13 @@ class QueryBook:
         """Return `name` if a query may be called so now; InvalidDefinition or NameTaken otherwise."""
         validate_name(name, "query name")
         if name in self._by_name:
-            raise NameTaken(f"there is a query {name} already", hint=f"DROP QUERY {name} first, or take another name")
+            raise NameTaken(f"the name {name} is taken by a query", hint=f"write DROP QUERY {name} first, or take another name")
         return name
+
+    @property
+    def timed(self) -> tuple[Query, ...]:
+        """Those that have a time to begin or to end."""
+        return tuple(self._timed.values())
 
     def next_name(self, is_relation: Callable[[str], object], stem: str = "q") -> str:
         """Return the next free name of the form q1, q2, …, which no stream or table has either."""
@@ -147,12 +153,15 @@ class QueryBook:
                 return name
 
     def add(self, query: Query) -> None:
-        """Enter a query."""
+        """Enter a query, whose times stand."""
         self._by_name[query.name] = query
+        if query.start_at_us is not None or query.lifetime_us is not None:
+            self._timed[query.name] = query
 
     def remove(self, query: Query) -> None:
         """Strike a query out; its name is free at once."""
         del self._by_name[query.name]
+        self._timed.pop(query.name, None)
 
     def readers_of(self, name: str) -> list[Query]:
         """Return the queries that read, or feed, the stream or table called `name`."""

@@ -280,7 +280,7 @@ def abandon(host: EngineHost, owner: object) -> None:
 def due(host: EngineHost, now_us: int) -> None:
     """Start queries whose time has come and end those whose lifetime is over. Raises what kept one of them from it."""
     problem: Exception | None = None
-    for query in host.queries:
+    for query in host.queries.timed:
         try:
             _due(host, query, now_us)
         except (EngineError, SchedulerError, ServerError) as error:  # the others have their time too
@@ -300,10 +300,10 @@ def _due(host: EngineHost, query: Query, now_us: int) -> None:
 
 def next_due_us(host: EngineHost) -> int | None:
     """Return when `due` will next have something to do, in µs since 1970; None when nothing is due."""
-    times = [q.start_at_us for q in host.queries if q.state is QueryState.SUBMITTED and q.start_at_us is not None]
+    times = [q.start_at_us for q in host.queries.timed if q.state is QueryState.SUBMITTED and q.start_at_us is not None]
     times += [
         q.started_us + q.lifetime_us
-        for q in host.queries
+        for q in host.queries.timed
         if q.state in (QueryState.RUNNING, QueryState.PAUSED) and q.lifetime_us is not None and q.started_us is not None
     ]
     return min(times, default=None)

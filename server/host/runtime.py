@@ -14,8 +14,7 @@ from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryI
 from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerStatistics
-from millstream.scheduler.events import Event
-from millstream.scheduler.instructions import InstructionHandler, OrderExecutor, Splice, SpliceHandler
+from millstream.scheduler.instructions import InstructionHandler, OrderExecutor
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import Measures, MeasuresReport, OutputReport
 from millstream.scheduler.spec import PolicySpec
@@ -24,8 +23,6 @@ from millstream.server.host.queries import Query
 if TYPE_CHECKING:
     from millstream.scheduler.drivers.live import LiveScheduler
     from millstream.server.host.recordings import ArrivalRecording
-
-NS_PER_US = 1_000
 
 
 class Runtime(Protocol):
@@ -87,23 +84,6 @@ class Runtime(Protocol):
     def measures(self) -> MeasuresSnapshot | None:
         """Return what was measured up to now, None where nothing is."""
         ...
-
-
-def splicer(network: Network) -> SpliceHandler:
-    """Return the handler that carries out a splice in `network`."""
-
-    def splice(order: Splice) -> dict[int, int]:
-        if order.added is not None:
-            return dict(network.attach(order.query))
-        network.remove_query(order.query)
-        return {}
-
-    return splice  # type: ignore[return-value]
-
-
-def arrivals(ingested: Ingested) -> list[Event]:
-    """Return what the scheduler is to be told of rows or control items that were let in."""
-    return [a for a in ingested.arrivals if a.rows or a.controls or a.shed]
 
 
 RuntimeFactory = Callable[[OrderExecutor, Network, InstructionHandler], Runtime]

@@ -92,7 +92,7 @@ class BoundedFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read into memory; returns how much. BadInput, GivenUp."""
         if self._given_up():
-            raise GivenUp("the statement was given up while its file was read")
+            raise GivenUp("the statement was cancelled while its file was read")
         if self._file.tell() > self._bytes_max:
             raise BadInput(f"{self._name} holds more than {self._bytes_max} bytes", hint="publish its rows, or raise file_bytes_max")
         view = memoryview(buffer).cast("B")

@@ -98,6 +98,16 @@ class Journal:
         """Bytes of all segments."""
         return sum(s.size for s in self.segments)
 
+    def safe_parts(self) -> list[tuple[Segment, int]]:
+        """Return the segments with how many bytes of each the disk is known to have.
+
+        What is behind that may be gone after a failure of the machine, and its arrival numbers given to other rows.
+        """
+        with self._changed:
+            sizes = [segment.size for segment in self.segments]
+            sizes[-1] = self._safe.size
+            return list(zip(self.segments, sizes, strict=True))
+
     # --- writing ---
 
     def append(self, record: Record, waits: Waits | None = None) -> int:

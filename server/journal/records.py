@@ -142,8 +142,8 @@ def encode(record: Record, seed: int, previous: int, unsynced: int = 0) -> tuple
     return [head, data] if data else [head], check
 
 
-def find(view: memoryview, at: int, seed: int) -> Found:
-    """Return the whole record at a place. Torn or Corrupt when there is none."""
+def read_head(view: memoryview, at: int, seed: int) -> Head:
+    """Return the head of the record at a place. Torn or Corrupt when there is none."""
     if len(view) - at < HEAD_BYTES:
         if bytes(view[at : at + len(MAGIC)]) != MAGIC[: len(view) - at]:
             raise Corrupt
@@ -152,9 +152,15 @@ def find(view: memoryview, at: int, seed: int) -> Found:
     if view[at : at + len(MAGIC)] != MAGIC or zlib.crc32(view[at + _CHECKED_FROM : at + HEAD_BYTES], seed) != check:
         raise Corrupt
     head = Head(check, *_REST.unpack_from(view, at + _CHECKED_FROM))
-    stop = at + HEAD_BYTES + head.length
     if head.kind not in (ROWS, CONTROL, DEFINITION) or head.meta_length > head.length:
         raise Corrupt
+    return head
+
+
+def find(view: memoryview, at: int, seed: int) -> Found:
+    """Return the whole record at a place. Torn or Corrupt when there is none."""
+    head = read_head(view, at, seed)
+    stop = at + HEAD_BYTES + head.length
     if stop > len(view):
         raise Torn(head)
     if zlib.crc32(view[at + HEAD_BYTES : stop]) != head.body_check:

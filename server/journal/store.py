@@ -43,6 +43,11 @@ CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, began_at INTEGER NOT NULL
 CREATE TABLE IF NOT EXISTS journal (
     id INTEGER PRIMARY KEY CHECK (id = 1), first INTEGER NOT NULL, last INTEGER NOT NULL, end INTEGER NOT NULL,
     is_empty INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS archives (
+    stream INTEGER PRIMARY KEY, upto INTEGER NOT NULL, watermark_us INTEGER NOT NULL, complete_from_us INTEGER) STRICT;
+CREATE TABLE IF NOT EXISTS archive_files (
+    stream INTEGER NOT NULL, path TEXT NOT NULL, lo INTEGER NOT NULL, hi INTEGER NOT NULL, rows INTEGER NOT NULL,
+    bytes INTEGER NOT NULL, controls INTEGER NOT NULL, time_min_us INTEGER, time_max_us INTEGER, PRIMARY KEY (stream, path)) STRICT;
 CREATE TABLE IF NOT EXISTS sources (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
 """
 
@@ -132,7 +137,7 @@ class Store:
             return StoreError(f"cannot use the catalogue {self.path}: {error}", hint="check the data directory")
         return StoreError(f"{self.path} is damaged: {error}", hint=way_out(self.path.parent / FOLDER))
 
-    def _rows(self, statement: str, *values: Any) -> list[Any]:
+    def rows(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a SELECT. StoreError when the file is damaged."""
         try:
             return self._connection.execute(statement, values).fetchall()
@@ -156,21 +161,21 @@ class Store:
 
     def note(self, key: str) -> str | None:
         """Return a remembered word, such as the policy that was set."""
-        rows = self._rows("SELECT value FROM about WHERE key = ?", key)
+        rows = self.rows("SELECT value FROM about WHERE key = ?", key)
         return str(rows[0][0]) if rows else None
 
     def set_note(self, key: str, value: str) -> None:
         """Remember a word."""
-        self._write("INSERT INTO about VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, value)
+        self.write("INSERT INTO about VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, value)
 
     def definitions(self) -> list[StoredDefinition]:
         """Return the definitions in the order they were made."""
-        rows = self._rows("SELECT position, kind, name, statement FROM definitions ORDER BY position")
+        rows = self.rows("SELECT position, kind, name, statement FROM definitions ORDER BY position")
         return [StoredDefinition(*row) for row in rows]
 
     def definition(self, number: int) -> StoredDefinition:
         """Return the definition with a number; KeyError when there is none."""
-        rows = self._rows("SELECT position, kind, name, statement FROM definitions WHERE position = ?", number)
+        rows = self.rows("SELECT position, kind, name, statement FROM definitions WHERE position = ?", number)
         if not rows:
             raise KeyError(number)
         return StoredDefinition(*rows[0])
@@ -187,7 +192,7 @@ class Store:
 
     def add_definition(self, kind: str, name: str, statement: str, number: int | None = None) -> int:
         """Keep a definition; returns its number, which no other one ever has: the one reserved for it, or the next."""
-        cursor = self._write("INSERT INTO definitions VALUES (?, ?, ?, ?)", number, kind, name, statement)
+        cursor = self.write("INSERT INTO definitions VALUES (?, ?, ?, ?)", number, kind, name, statement)
         return int(cursor.lastrowid or 0)
 
     def put_definition(self, number: int, kind: str, name: str, statement: str) -> None:
@@ -208,16 +213,16 @@ class Store:
         """Keep the definition of a function and the text of its file, both or neither."""
         with self.change():
             self.add_definition("function", name, statement)
-            self._write("INSERT INTO sources VALUES (?, ?)", name, source)
+            self.write("INSERT INTO sources VALUES (?, ?)", name, source)
 
     def source(self, function: str) -> str | None:
         """Return the text of a function's file."""
-        rows = self._rows("SELECT text FROM sources WHERE name = ?", function)
+        rows = self.rows("SELECT text FROM sources WHERE name = ?", function)
         return str(rows[0][0]) if rows else None
 
     def queries(self) -> list[StoredQuery]:
         """Return the durable queries in the order they were made."""
-        rows = self._rows("SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position")
+        rows = self.rows("SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position")
         return [StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, *r[4:]) for r in rows]
 
     def read_json(self, text: str | None) -> Any:
@@ -230,36 +235,44 @@ class Store:
     def add_query(self, query: StoredQuery) -> None:
         """Keep a query."""
         plan = None if query.plan is None else json.dumps(query.plan)
-        self._write(
+        self.write(
             "INSERT INTO queries (name, text, plan, options, desired, start_at_us, lifetime_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
             *(query.name, query.text, plan, json.dumps(query.options), query.desired, query.start_at_us, query.lifetime_us),
         )
 
     def runs(self) -> dict[str, StoredRun]:
         """Return the runs that can be rebuilt, by key."""
-        rows = self._rows("SELECT key, began_at, identity, earlier FROM runs")
+        rows = self.rows("SELECT key, began_at, identity, earlier FROM runs")
         return {r[0]: StoredRun(r[1], r[2], self.read_json(r[3])) for r in rows}
+
+    def run_of(self, key: str) -> StoredRun | None:
+        """Return the run that can be rebuilt under a key, or None."""
+        found = self.rows("SELECT began_at, identity, earlier FROM runs WHERE key = ?", key)
+        return StoredRun(found[0][0], found[0][1], self.read_json(found[0][2])) if found else None
 
     def set_run(self, key: str, run: StoredRun) -> None:
         """Remember a run in the place of the one before."""
-        self._write("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", key, run.began_at, run.identity, json.dumps(run.earlier))
+        self.write("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", key, run.began_at, run.identity, json.dumps(run.earlier))
 
     def forget_run(self, key: str) -> None:
         """Forget a run: what it gave cannot be rebuilt."""
-        self._write("DELETE FROM runs WHERE key = ?", key)
+        self.write("DELETE FROM runs WHERE key = ?", key)
 
     def set_desired(self, name: str, desired: str) -> None:
         """Keep the state that the user wants a query in."""
-        self._write("UPDATE queries SET desired = ? WHERE name = ?", desired, name)
+        self.write("UPDATE queries SET desired = ? WHERE name = ?", desired, name)
 
     def forget(self, definitions: list[tuple[str, str]], queries: list[str]) -> None:
         """Drop definitions (kind, name) and queries, all or none of them: a CASCADE is one change."""
         with self.change():
             for kind, name in definitions:
-                self._write("DELETE FROM definitions WHERE kind = ? AND name = ?", kind, name)
-                self._write("DELETE FROM sources WHERE ? = 'function' AND name = ?", kind, name)
+                for table in ("archives", "archive_files"):
+                    numbers = "SELECT position FROM definitions WHERE kind = ? AND name = ?"
+                    self.write(f"DELETE FROM {table} WHERE stream IN ({numbers})", kind, name)
+                self.write("DELETE FROM definitions WHERE kind = ? AND name = ?", kind, name)
+                self.write("DELETE FROM sources WHERE ? = 'function' AND name = ?", kind, name)
             for name in queries:
-                self._write("DELETE FROM queries WHERE name = ?", name)
+                self.write("DELETE FROM queries WHERE name = ?", name)
 
     # --- changes ---
 
@@ -285,7 +298,7 @@ class Store:
         self._change = None
         change.finish()
 
-    def _write(self, statement: str, *values: Any) -> sqlite3.Cursor:
+    def write(self, statement: str, *values: Any) -> sqlite3.Cursor:
         """Execute a statement that changes something, within the present change if there is one. StorageError when the disk refuses."""
         if not self._connection.in_transaction:
             if self._is_doubtful:
@@ -331,18 +344,18 @@ class Store:
     @property
     def number_max(self) -> int:
         """The greatest number that a definition ever had."""
-        rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'definitions'")
+        rows = self.rows("SELECT seq FROM sqlite_sequence WHERE name = 'definitions'")
         return int(rows[0][0]) if rows else 0
 
     def known(self) -> Known | None:
         """Return what was noted of the journal last; None when there was none yet."""
-        rows = self._rows("SELECT first, last, end, is_empty FROM journal")
+        rows = self.rows("SELECT first, last, end, is_empty FROM journal")
         return Known(rows[0][0], rows[0][1], rows[0][2], bool(rows[0][3])) if rows else None
 
     def note_known(self, known: Known) -> None:
         """Note which segments the journal has."""
         values = (known.first, known.last, known.end, int(known.is_empty))
-        self._write("INSERT OR REPLACE INTO journal VALUES (1, ?, ?, ?, ?)", *values)
+        self.write("INSERT OR REPLACE INTO journal VALUES (1, ?, ?, ?, ?)", *values)
 
     def convert(self, identity: bytes, known: Known) -> None:
         """Make the file one of this format, all at once: from now on it belongs to the journal with this identity."""
@@ -359,7 +372,7 @@ class Store:
                 f"{self.path} has format {found} and this server writes format {FORMAT_VERSION}",
                 hint="start it with the release that wrote the directory, or choose another --data-dir",
             )
-        (trouble,) = self._rows("PRAGMA quick_check(1)")[0]
+        (trouble,) = self.rows("PRAGMA quick_check(1)")[0]
         if trouble != "ok":
             raise self._unusable(sqlite3.DatabaseError(trouble))
         if found is None:

@@ -86,7 +86,7 @@ def handle_cancel_request(session: Session, message: say.CancelRequest) -> None:
     for waiting in session.requests:
         if waiting.request == message.target:
             session.withdraw(waiting)
-            session.send(say.Failure("cancelled", "the request was given up before it began", message.target))
+            session.send(say.Failure("cancelled", "the request was cancelled before it began", message.target))
             session.send(say.Reply(message.request, info={"cancelled": True}))
             return
     given_up = session.answered == message.target and session.give_up()
@@ -193,7 +193,7 @@ async def answer_subscribe(session: Session, message: say.Subscribe) -> None:
     token = query.feed.log.token_before(cursor)
     session.send(say.Subscribed(message.request, number, encoder.spelled, token, encoder.schema_payload))
     session.subscriptions[number] = subscription
-    query.feed.join(subscription, rows_lost, application.now_ns())
+    application.feeds.join(query, subscription, rows_lost)
 
 
 async def answer_unsubscribe(session: Session, message: say.Unsubscribe) -> None:

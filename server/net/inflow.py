@@ -25,11 +25,10 @@ class Hold(IntFlag):
 
 
 class Inflow:
-    """The reading side of one connection. `read_on` handles what was left of a read; it may hold the peer back again."""
+    """The reading side of one connection. It does not know the session that owns it: a ring of the two would outlive the connection."""
 
-    def __init__(self, transport: asyncio.Transport, read_on: Callable[[Iterator[Any]], None]) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._read_on = read_on
         self._holds = Hold(0)
         self._is_paused = False
         self._rest: Iterator[Any] | None = None
@@ -56,12 +55,12 @@ class Inflow:
         self._rest = rest
         self.hold(Hold.PACE)
 
-    def let_go(self, why: Hold) -> None:
-        """Read on unless there is another reason not to; what is left of the last read comes first."""
+    def let_go(self, why: Hold, read_on: Callable[[Iterator[Any]], None]) -> None:
+        """Read on unless there is another reason not to; what is left of the last read goes to `read_on`, which may hold the peer again."""
         self._holds &= ~why
         while not self._holds and self._rest is not None:
             rest, self._rest = self._rest, None
-            self._read_on(rest)
+            read_on(rest)
         if not self._holds and self._is_paused:
             self._is_paused = False
             if not self._transport.is_closing():

@@ -90,6 +90,7 @@ class ServerCollector:
         """Yield all families."""
         yield from self._connections()
         yield from self._streams()
+        yield from self._archives()
         yield from self._queries()
         yield from self._scheduler()
         yield from _target_families(self.server.host)
@@ -132,6 +133,27 @@ class ServerCollector:
             refused.add_metric([name], intake.refused_total)
             skew.add_metric([name], self.server.host.network.sources[name].future_skew)
         yield from (accepted, refused, skew, shed)
+
+    def _archives(self) -> Iterator[Any]:
+        journaling = self.server.host.journaling
+        archives = None if journaling is None else journaling.archives
+        if archives is None:
+            return
+        families = {
+            name: GaugeMetricFamily(f"millstream_archive_{name}", text, labels=["stream"])
+            for name, text in (
+                ("rows", "Rows in committed files"),
+                ("bytes", "Bytes of committed files"),
+                ("files", "Committed files"),
+                ("behind_bytes", "Bytes of the journal that have yet to be looked through"),
+                ("failures", "Tries in a row that the store refused"),
+            )
+        }
+        for one in tuple(archives.by_number.values()):
+            figures = (one.rows, one.bytes, len(one.state.files), archives.behind_bytes(one), one.failures)
+            for family, value in zip(families.values(), figures, strict=True):
+                family.add_metric([one.definition.name], value)
+        yield from families.values()
 
     def _queries(self) -> Iterator[Any]:
         host = self.server.host

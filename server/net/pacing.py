@@ -80,14 +80,13 @@ class Pacer:
 class MessageAllowance:
     """What one peer may say at once."""
 
-    def __init__(self, pacer: Pacer, peer: Waiting, now_ns: int) -> None:
+    def __init__(self, pacer: Pacer, now_ns: int) -> None:
         self._pacer = pacer
-        self._peer = peer
         self._left = OWN_MESSAGES_MAX
         self._counted_ns = now_ns
 
-    def spend(self, now_ns: int) -> bool:
-        """Count a message that was handled; False when no other is to be handled until the peer is told to go on."""
+    def spend(self, peer: Waiting, now_ns: int) -> bool:
+        """Count a message of the peer that was handled; False when no other is to be handled until it is told to go on."""
         self._left -= 1
         if self._left > 0:
             return True
@@ -95,7 +94,7 @@ class MessageAllowance:
         if earned:
             self._left, self._counted_ns = min(OWN_MESSAGES_MAX, earned), now_ns
             return True
-        self._left = self._pacer.take(self._peer)
+        self._left = self._pacer.take(peer)
         return self._left > 0
 
     def add(self, messages: int) -> None:

@@ -118,7 +118,7 @@ class Running:
     def give_up(self) -> None:
         """Wait no more: whoever waited gets GivenUp at once, and what runs ends as soon as it asks."""
         self._is_given_up = True
-        self.fail(GivenUp("the request was given up while it ran"))
+        self.fail(GivenUp("the request was cancelled while it ran"))
 
     def settle(self, outcome: Any) -> None:
         """Give the outcome; what comes too late is closed if it can be."""
@@ -165,8 +165,8 @@ class Session:
         self._request_bytes: dict[int, int] = {}  # of the frames of requests that are not answered
         self._requested_bytes = 0  # their sum
         self._unread_bytes = 0  # unsent, when last looked at
-        self._inflow = Inflow(transport, self._read_on)
-        self._allowance = MessageAllowance(application.pacer, self, self.began_ns)
+        self._inflow = Inflow(transport)
+        self._allowance = MessageAllowance(application.pacer, self.began_ns)
         self._last_number = 0
         self.waiting_bytes = waiting_bytes_of(transport)
 
@@ -197,7 +197,7 @@ class Session:
     def go_on(self, messages: int) -> None:
         """Have a turn: handle so many messages more."""
         self._allowance.add(messages)
-        self._inflow.let_go(Hold.PACE)
+        self._inflow.let_go(Hold.PACE, self._read_on)
 
     @property
     def is_held_back(self) -> bool:
@@ -213,7 +213,7 @@ class Session:
                 if self.closed:
                     return
                 self.application.handlers.dispatch(self, event)
-                if type(event) not in WITH_CREDIT and not self._allowance.spend(now_ns):
+                if type(event) not in WITH_CREDIT and not self._allowance.spend(self, now_ns):
                     self._inflow.keep(events)
                     break
             if turn.waiting is not None:
@@ -293,7 +293,7 @@ class Session:
     def _request_is_done(self, number: int) -> None:
         self._requested_bytes -= self._request_bytes.pop(number, 0)
         if 2 * self._requested_bytes <= REQUEST_BYTES_WAITING_MAX:
-            self._inflow.let_go(Hold.UNANSWERED)
+            self._inflow.let_go(Hold.UNANSWERED, self._read_on)
 
     def give_up(self) -> bool:
         """Give up what is done aside for the request that is being answered; returns whether there was anything."""
@@ -358,7 +358,7 @@ class Session:
         for subscription in tuple(self.subscriptions.values()):
             subscription.pump(now_ns)
         if not self.writing_paused:
-            self._inflow.let_go(Hold.UNREAD)
+            self._inflow.let_go(Hold.UNREAD, self._read_on)
 
     def answers_granted(self) -> None:
         """The peer can take more answers."""

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, TableDefinition
+from millstream.engine.data.train import Train
+from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.fork import Fork
-from millstream.server.host.contract import HeldBlock, HeldRows
-from millstream.server.once.answering import PrivateEngine
+from millstream.server.embedded.private_engine import PrivateEngine
+from millstream.server.host.contract import HeldBlock, HeldPast, HeldRows
 from millstream.server.once.held import net_rows
 from millstream.server.results.outcome import NamedResult, Outcome
 from millstream.server.results.trains import ResultShape
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +33,14 @@ class Question:
     """
 
     physical: PhysicalQuery
-    held: Mapping[str, HeldRows] = field(default_factory=dict)
+    held: Mapping[str, HeldRows | HeldPast] = field(default_factory=dict)
     tables: Mapping[str, TableDefinition] = field(default_factory=dict)
     derived: Mapping[str, PhysicalQuery] = field(default_factory=dict)
     copied: Fork | None = None
     instead: Question | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
 
-    def blocks(self) -> Iterator[tuple[str, HeldBlock]]:
+    def blocks(self) -> Iterator[tuple[str, HeldBlock | PastItem]]:
         """Yield what is held, block by block, each with the name of its input."""
         for name, rows in self.held.items():
             for block in rows.blocks():
@@ -43,22 +48,22 @@ class Question:
 
     def without_rows(self) -> Question:
         """Return the question as it goes ahead of its blocks."""
-        return replace(self, held={name: replace(rows, blocks=_nothing) for name, rows in self.held.items()})
+        return replace(self, held={name: rows.over(_nothing) for name, rows in self.held.items()})
 
-    def with_rows(self, blocks: Mapping[str, list[HeldBlock]]) -> Question:
+    def with_rows(self, blocks: Mapping[str, list[Any]]) -> Question:
         """Return the question over blocks that were sent."""
-        return replace(self, held={name: replace(rows, blocks=_Blocks(blocks.get(name, []))) for name, rows in self.held.items()})
+        return replace(self, held={name: rows.over(_Blocks(blocks.get(name, []))) for name, rows in self.held.items()})
 
 
-def _nothing() -> Iterator[HeldBlock]:
+def _nothing() -> Iterator[Any]:
     return iter(())
 
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    blocks: list[HeldBlock]
+    blocks: list[Any]
 
-    def __call__(self) -> Iterator[HeldBlock]:
+    def __call__(self) -> Iterator[Any]:
         """Yield them."""
         return iter(self.blocks)
 
@@ -70,14 +75,7 @@ def answer_of(question: Question) -> Outcome:
         trains, notices = question.copied.finish(changes=physical.change_kind is not None), list[str]()
     else:
         engine = PrivateEngine()
-        for name, table in question.tables.items():
-            engine.add_table(table, question.held[name])
-        streams = [rows for name, rows in question.held.items() if name not in question.tables]
-        for rows in streams:
-            engine.add_stream(rows)
-        for name, derived in question.derived.items():
-            engine.add_derived(name, derived)
-        trains = engine.run(physical, streams)
+        trains = _run(question, engine)
         notices = _notices(question.held, engine)
     schema = physical.schema
     batches = [ResultShape(schema).batch(train) for train in trains]
@@ -89,8 +87,29 @@ def answer_of(question: Question) -> Outcome:
     return Outcome(notices=tuple(notices), info=dict(question.info), answer=NamedResult("answer", schema, batches))
 
 
-def _notices(held: Mapping[str, HeldRows], engine: PrivateEngine) -> list[str]:
+def _run(question: Question, engine: PrivateEngine) -> list[Train]:
+    streams: list[HeldRows] = []
+    pasts: dict[str, Iterator[PastItem]] = {}
+    for name, rows in question.held.items():
+        if isinstance(rows, HeldPast):
+            engine.add_stream(rows.definition)
+            pasts[name] = rows.items()
+        elif name in question.tables:
+            engine.add_table(question.tables[name], rows)
+        else:
+            engine.add_stream(rows.definition)
+            streams.append(rows)
+    for name, derived in question.derived.items():
+        engine.add_derived(name, derived)
+    return engine.replay(question.physical, pasts) if pasts else engine.run(question.physical, streams)
+
+
+def _notices(held: Mapping[str, HeldRows | HeldPast], engine: PrivateEngine) -> list[str]:
     told = [f"{h.missing} older rows of {name} are held no longer" for name, h in held.items() if h.missing]
+    for name, rows in held.items():
+        gone_us = rows.past.gone_before_us if isinstance(rows, HeldPast) and rows.past is not None else None
+        if gone_us is not None:
+            told.append(f"of {name} rows before {format_timestamp(gone_us)} are kept no longer")
     if engine.late_rows:
         told.append(f"{engine.late_rows} rows came too late")
     if engine.failed_rows:

@@ -30,6 +30,7 @@ from millstream.server.results.outcome import NamedResult, Outcome
 
 LOOK_MS = 20  # between two looks at whether anybody still waits
 ENVELOPE_BYTES = 64 * 1024  # of a frame, beside the answer's rows
+STORE_VARIABLES = ("AWS_", "GOOGLE_", "AZURE_", "HADOOP_")  # by which it reads archives, as the server does
 _COMMAND = (sys.executable, "-I", "-m", "millstream.server.once.child")
 
 
@@ -146,7 +147,7 @@ class Worker:
 
     def _start(self) -> None:
         try:
-            self._process, self._lifeline = spawn(lambda lifeline: (*self._command, str(lifeline)))
+            self._process, self._lifeline = spawn(lambda lifeline: (*self._command, str(lifeline)), STORE_VARIABLES)
         except OSError as error:
             raise Exhausted(f"no process can be started for this FETCH: {error.strerror}", hint="try again later") from error
         self.starts += 1
@@ -170,7 +171,7 @@ def _while_asked(is_given_up: Asks) -> Wait:
         poll.register(descriptor, event)
         while True:
             if is_given_up():
-                raise GivenUp("the request was given up while it ran")
+                raise GivenUp("the request was cancelled while it ran")
             if poll.poll(LOOK_MS):
                 return
 

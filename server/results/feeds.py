@@ -10,6 +10,7 @@ On the event loop's thread alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from millstream.engine.data.errors import UnknownName
@@ -18,11 +19,12 @@ from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.language.names import NAME_LENGTH_MAX
-from millstream.server.results.results import ResultLog
-from millstream.server.results.subscriptions import Feed, ReaderBounds
+from millstream.server.results.results import KeptShare, ResultLog
+from millstream.server.results.subscriptions import Feed, ReaderBounds, Subscription
 from millstream.server.results.trains import LOOKED_AT_FROM, ResultRows, WaitingResults, are_too_many
 
 LOOK_S = 0.01
+CHECKED_MAX = 128  # feeds looked at in one round; each takes a µs or two
 COMPARED_MAX = 16  # names that one that is no query's is compared with: 3 ms at most, as the loop waits meanwhile
 
 
@@ -73,6 +75,8 @@ class Feeds:
         self.by_query: dict[str, QueryFeed] = {}
         self._reader_bounds = reader_bounds
         self._kept = kept
+        self._share = KeptShare(kept.total_bytes_max)
+        self._awake: dict[str, QueryFeed] = {}  # those that have readers or keep results; the next to be looked at first
         self._now_ns = now_ns
         self._later = later
         self._press = press
@@ -127,25 +131,38 @@ class Feeds:
         first results wait.
         """
         kept = min(self._kept.bytes_max, kept_bytes_max or 0)
-        log = ResultLog(run.identity, kept, self._kept.ns_max, run.rows_before, run.earlier)
+        log = ResultLog(run.identity, kept, self._kept.ns_max, run.rows_before, run.earlier, self._share)
         feed = Feed(query, log, self._reader_bounds, hold_for_first=kept_bytes_max is None, owner=owner)
         self.forget(query)
         waiting.kept_bytes = lambda: log.kept_bytes
         self.by_query[query] = QueryFeed(feed, schema, streams, waiting, shed_class, kept)
-        self._share_out_kept()
+        self._share.count(1 if kept else 0)
 
     def forget(self, query: str) -> None:
         """Let go of a query's feed and all that is kept."""
         found = self.by_query.pop(query, None)
+        self._awake.pop(query, None)
         if found is not None:
             self._slow_before += found.feed.slow_total
-            self._share_out_kept()
+            self._share.count(-1 if found.kept_bytes_max else 0)
 
-    def _share_out_kept(self) -> None:
-        """Let each feed keep its part of what all may keep together."""
-        keeping = [found for found in self.by_query.values() if found.kept_bytes_max]
-        for found in keeping:
-            found.feed.log.kept_bytes_max = max(1, min(found.kept_bytes_max, self._kept.total_bytes_max // len(keeping)))
+    # --- now and then ---
+
+    def take_awake(self) -> list[QueryFeed]:
+        """Return the feeds whose turn it is to be looked at, CHECKED_MAX at most; `settle` must follow for each."""
+        names = list(islice(self._awake, CHECKED_MAX))
+        return [self._awake.pop(name) for name in names]
+
+    def settle(self, found: QueryFeed) -> None:
+        """Put a feed that was looked at behind the others; one without readers and results is left alone until it has some."""
+        if not found.feed.is_at_rest and self.by_query.get(found.feed.query) is found:
+            self._awake[found.feed.query] = found
+
+    def join(self, found: QueryFeed, subscription: Subscription, rows_lost: int) -> None:
+        """Let a subscription to a feed begin (Feed.join)."""
+        if self.by_query.get(found.feed.query) is found:
+            self._awake[found.feed.query] = found
+        found.feed.join(subscription, rows_lost, self._now_ns())
 
     def publish(self, query: str, pieces: list[tuple[ResultRows, dict[str, Any]]]) -> None:
         """Give results to the readers of a query, nothing when its feed is gone. What goes wrong ends its subscriptions and is raised."""
@@ -153,6 +170,7 @@ class Feeds:
         if found is None:
             return
         now_ns = self._now_ns()
+        self._awake[query] = found
         try:
             for result, meta in pieces:
                 found.feed.publish(result, meta, now_ns)

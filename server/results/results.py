@@ -69,20 +69,44 @@ class ResultEntry:
         )
 
 
+class KeptShare:
+    """What each of the logs that keep results may keep of what all of them may: an even part of `total_bytes_max`."""
+
+    __slots__ = ("_logs", "bytes_max", "total_bytes_max")
+
+    def __init__(self, total_bytes_max: int) -> None:
+        self.total_bytes_max = total_bytes_max
+        self.bytes_max = total_bytes_max
+        self._logs = 0
+
+    def count(self, logs: int) -> None:
+        """Note that so many more logs keep results, or fewer."""
+        self._logs += logs
+        self.bytes_max = self.total_bytes_max // max(1, self._logs)
+
+
 class ResultLog:
     """Results number 1, 2, … of one run of a query. `identity` is part of its resume tokens.
 
+    It keeps `kept_bytes_max` of them, and no more than its `share` of what all logs may keep.
     After a restart a run goes on: `rows_before` rows came before the first result here, and tokens of the identities in `earlier` are
     good for as many rows as it says (-1: for all there are).
     """
 
     def __init__(
-        self, identity: str, kept_bytes_max: int, kept_ns_max: int, rows_before: int = 0, earlier: dict[str, int] | None = None
+        self,
+        identity: str,
+        kept_bytes_max: int,
+        kept_ns_max: int,
+        rows_before: int = 0,
+        earlier: dict[str, int] | None = None,
+        share: KeptShare | None = None,
     ) -> None:
         self.identity = identity
         self.earlier = earlier if earlier is not None else {}
         self.kept_bytes_max = kept_bytes_max
         self.kept_ns_max = kept_ns_max
+        self._share = KeptShare(kept_bytes_max) if share is None else share
         self.next_number = 1
         self.rows_total = rows_before
         self.bytes_total = 0
@@ -179,9 +203,12 @@ class ResultLog:
         """Let go of results older than the bounds, but of none from number `needed_from` on."""
         entries, at = self._entries, self._dropped
         needed_at = len(entries) - (self.next_number - needed_from if needed_from < self.next_number else 0)
+        if at >= needed_at:
+            return
+        kept_bytes_max = min(self.kept_bytes_max, self._share.bytes_max)
         while at < needed_at:
             oldest = entries[at]
-            if self.bytes_total - oldest[1] <= self.kept_bytes_max and now_ns - oldest[2] <= self.kept_ns_max:
+            if self.bytes_total - oldest[1] <= kept_bytes_max and now_ns - oldest[2] <= self.kept_ns_max:
                 break
             entries[at] = _LET_GO
             at += 1

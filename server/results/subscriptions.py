@@ -165,6 +165,11 @@ class Feed:
         self._owner = owner
         self._is_deserted = False
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it has neither readers nor results, so that time changes nothing of it."""
+        return not self.subscriptions and self.log.first_number == self.log.next_number
+
     def tell_deserted(self) -> bool:
         """Say, once, that the feed of an unnamed query has lost its readers for their slowness, so that nobody waits for what it does."""
         if self._is_deserted or self._owner is None or self._hold_for_first or self.subscriptions:

@@ -24,6 +24,7 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.names import SHARING_DEFAULT
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble
+from millstream.server.embedded.virtual_runtime import VirtualRuntime
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
@@ -31,7 +32,6 @@ from millstream.server.host.inputs import InputFile, open_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
 from millstream.server.host.side_streams import DeferredFeeder
-from millstream.server.host.virtual_runtime import VirtualRuntime
 from millstream.server.journal.store import Store
 from millstream.server.results.outcome import NamedResult, Outcome
 from millstream.server.run.order import FedStreams, merged_order

@@ -112,7 +112,7 @@ def read_table_file(host: EngineHost, definition: TableDefinition, given_up: Ask
                     f"the rows of {path.name} hold more than {rules.bytes_max} bytes", hint="raise file_bytes_max, or load a smaller file"
                 )
             if given_up():
-                raise GivenUp("the statement was given up while its file was read")
+                raise GivenUp("the statement was cancelled while its file was read")
     return TableRows(blocks, file.refused, [f"{file.rows - file.refused} rows loaded from {path.name}", *file.told()])
 
 

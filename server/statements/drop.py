@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.errors import InUse, UnknownName
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.statements import Drop, ObjectKind
+from millstream.engine.plan.catalog import noun_of
 from millstream.server.host import running
 from millstream.server.host.queries import Query
 from millstream.server.results.outcome import Outcome, said
@@ -69,7 +70,7 @@ def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
     name = statement.name.text
     found = host.catalog.relation(name)
     if isinstance(found, TableDefinition) is not (statement.kind is ObjectKind.TABLE):
-        is_a = "table" if isinstance(found, TableDefinition) else "stream"
+        is_a = noun_of(found)
         raise UnknownName(f"{name} is a {is_a}", hint=f"write DROP {is_a.upper()} {name}")
     _check_side_outputs(host, name)
     feeders = [q for q in host.queries if q.target == name]
@@ -80,7 +81,7 @@ def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
             hint=f"drop them first, or write DROP {statement.kind.value} {name} CASCADE",
         )
     with host.store.change():
-        dropped = _Dropped(host, f"stream {name} was dropped")
+        dropped = _Dropped(host, f"{noun_of(found)} {name} was dropped")
         dropped.relation_and_readers(name)
     return said(*dropped.notices)
 
@@ -132,12 +133,13 @@ class _Dropped:
             return
         self._relations.add(name)
         host = self._host
+        noun = noun_of(host.catalog.relation(name))
         with host.store.change() as change:
             if name in host.derived and host.derived[name].identity:
                 host.store.forget_run(host.derived[name].key)
             host.store.forget([("stream", name), ("table", name)], [])
             change.after(lambda: running.drop_relation(host, name))
-        self.notices.append(f"stream {name} dropped")
+        self.notices.append(f"{noun} {name} dropped")
 
 
 _DROPS = {

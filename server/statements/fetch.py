@@ -6,7 +6,9 @@ arrival order. The answer is computed from that alone (`once/question.py`), in a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
@@ -17,7 +19,7 @@ from millstream.engine.plan.join_binder import check_times, table_of_rows
 from millstream.engine.plan.logical import Aggregate, walk_plan
 from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.runtime import fork
-from millstream.server.host.contract import HeldBlock, HeldRows
+from millstream.server.host.contract import HeldBlock, HeldPast, HeldRows
 from millstream.server.host.queries import Query
 from millstream.server.once.held import (
     as_relation,
@@ -31,16 +33,27 @@ from millstream.server.once.question import Question, answer_of
 from millstream.server.results.outcome import Outcome
 
 if TYPE_CHECKING:
+    from millstream.server.archive.archiver import StreamArchive
+    from millstream.server.archive.history import TimeBounds
     from millstream.server.host.contract import Context
     from millstream.server.host.engine_host import EngineHost
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A FETCH that was planned. Once the queries that it `waits_for` have seen what arrived, `take` copies what is held now."""
+    """A FETCH that was planned. Once the queries that it `waits_for` have seen what arrived, `take` copies what is held now.
+
+    The archives that it then `reads` keep their files until `release`.
+    """
 
     waits_for: list[Query]
     take: Callable[[], Question]
+    reads: list[StreamArchive] = field(default_factory=list)
+
+    def release(self) -> None:
+        """Let files go that were kept for this answer."""
+        while self.reads:
+            self.reads.pop().readers -= 1
 
 
 def fetch(host: EngineHost, statement: Fetch, context: Context) -> Outcome:
@@ -48,7 +61,10 @@ def fetch(host: EngineHost, statement: Fetch, context: Context) -> Outcome:
     asked = prepare(host, statement)
     for query in asked.waits_for:
         host.let_see(query)
-    return answer_of(asked.take())
+    try:
+        return answer_of(asked.take())
+    finally:
+        asked.release()
 
 
 def prepare(host: EngineHost, statement: Fetch) -> Asked:
@@ -60,6 +76,7 @@ def prepare(host: EngineHost, statement: Fetch) -> Asked:
     catalog = host.catalog.with_relations([as_relation(q) for q in queries.values()])
     planned = plan_select(statement.query, catalog, options=PlanOptions(host.rules_off, finite=True), text=statement.text)
     check_times(planned.bound.root, frozenset(name for name, q in queries.items() if time_of(q).column is None))
+    history = _histories(host, statement, planned, queries)
     missing = _not_held(host, planned, queries)
     if missing:
         twin = _running_twin(host, statement)
@@ -67,10 +84,36 @@ def prepare(host: EngineHost, statement: Fetch) -> Asked:
             raise _nothing_held(missing[0], statement.text)
         return _of_query(host, twin, _over_nothing(host, planned))
     named = {name: queries[name] for name in _inputs(planned) if name in queries}
-    return Asked(list(named.values()), lambda: _over_held(host, planned, named))
+    reads: list[StreamArchive] = []
+    return Asked(list(named.values()), lambda: _over_held(host, planned, named, history, reads), reads)
 
 
 # -- over held rows -----------------------------------------------------------------------------------------------------------
+
+
+def _histories(host: EngineHost, statement: Fetch, planned: PlannedQuery, queries: Mapping[str, Query]) -> dict[str, TimeBounds]:
+    """Return the bounds of the archived streams whose history is asked for, those behind derived streams too."""
+    if not statement.history:
+        return {}
+    from millstream.server.archive.history import NO_BOUNDS, TimeBounds  # loaded by the first that needs it
+
+    found: dict[str, TimeBounds] = {}
+    for asked in statement.history:
+        name, bounds = asked.stream.text, TimeBounds(asked.from_us, asked.to_us)
+        refuse = partial(Unsupported, line=asked.stream.place.line, column=asked.stream.place.column, token=name)
+        if name in host.derived and bounds != NO_BOUNDS:
+            message = f"{name} is a derived stream, whose rows follow from all of the history"
+            raise refuse(message, hint="leave FROM and TO out, and use WHERE")
+        for base in host.base_streams((name,)):
+            if host.journaling is None or host.journaling.archives is None or host.journaling.archives.find(base) is None:
+                raise refuse(f"{base} has no archive", hint="CREATE STREAM … DURABILITY journal ARCHIVE keeps its history")
+            if found.setdefault(base, bounds) != bounds:
+                raise refuse(f"{base} is named with two histories", hint="give both the same FROM and TO")
+    kept = [name for name in _inputs(planned) if name in queries]
+    if found and kept:
+        message = f"results of query {kept[0]} have no history beside that of a stream"
+        raise Unsupported(message, hint=f"put the SELECT of {kept[0]} in FROM")
+    return found
 
 
 def _inputs(planned: PlannedQuery) -> list[str]:
@@ -92,8 +135,10 @@ def _not_held(host: EngineHost, planned: PlannedQuery, queries: dict[str, Query]
     return missing
 
 
-def _over_held(host: EngineHost, planned: PlannedQuery, queries: dict[str, Query]) -> Question:
-    held: dict[str, HeldRows] = {}
+def _over_held(
+    host: EngineHost, planned: PlannedQuery, queries: dict[str, Query], history: Mapping[str, TimeBounds], reads: list[StreamArchive]
+) -> Question:
+    held: dict[str, HeldRows | HeldPast] = {}
     derived: dict[str, Query] = {}
     kept = {name: host.observer.kept(query) for name, query in queries.items()}
     with host.network.ingress.lock:
@@ -108,6 +153,8 @@ def _over_held(host: EngineHost, planned: PlannedQuery, queries: dict[str, Query
                     derived[name] = host.derived[name]
                 elif name in kept:
                     held[name] = results_held(queries[name], kept[name])
+                elif history and isinstance(relation := host.catalog.relation(table_of_rows(name) or name), StreamDefinition):
+                    held[name] = _past_held(host, relation, history.get(name), reads)
                 else:
                     held[name] = _relation_held(host, name)
 
@@ -123,6 +170,15 @@ def _over_held(host: EngineHost, planned: PlannedQuery, queries: dict[str, Query
         derived={name: query.planned.physical for name, query in derived.items()},
         info=info,
     )
+
+
+def _past_held(host: EngineHost, stream: StreamDefinition, bounds: TimeBounds | None, reads: list[StreamArchive]) -> HeldPast:
+    assert host.journaling is not None
+    archive = None if host.journaling.archives is None else host.journaling.archives.find(stream.name)
+    if archive is not None:
+        archive.readers += 1
+        reads.append(archive)
+    return replace(host.journaling.past(stream, bounds), definition=without_sides(stream))
 
 
 def _relation_held(host: EngineHost, name: str) -> HeldRows:

@@ -60,7 +60,7 @@ def load_function(
         raise InvalidDefinition(f"the function {definition.name} of {definition.file} cannot be used: {problem}") from None
     if given_up():
         process.close()
-        raise GivenUp("the statement was given up while its module was loaded")
+        raise GivenUp("the statement was cancelled while its module was loaded")
     return process
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from millstream.engine.data.schema import Schema, StreamDefinition
+from millstream.engine.data.schema import ArchiveRule, Schema, StreamDefinition
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.statements import ClassDefinition, Describe, ObjectKind, Show, ShowWhat
 from millstream.engine.runtime.bill import bills
@@ -92,6 +92,22 @@ def _tables(host: EngineHost) -> Outcome:
         spelled = ", ".join(f"{f.name} {f.type}" for f in found.schema.fields)
         rows.append((found.name, ", ".join(found.key), host.network.standing_rows(found.name), found.durability, spelled))
     return table([("name", "TEXT"), ("key", "TEXT"), ("rows", "BIGINT"), ("durability", "TEXT"), ("columns", "TEXT")], rows)
+
+
+def _archives(host: EngineHost) -> Outcome:
+    rows = []
+    archives = None if host.journaling is None else host.journaling.archives
+    for one in () if archives is None else tuple(archives.by_number.values()):
+        state = one.state
+        mark = None if state.watermark_us in (TIME_MIN, TIME_MAX) else state.watermark_us
+        rows.append(
+            (one.definition.name, one.where.text, len(state.files), one.rows, one.bytes, archives.behind_bytes(one),  # type: ignore[union-attr]
+             state.upto, mark, state.complete_from_us, one.pending_since_us, one.failures, one.last_error)
+        )  # fmt: skip
+    columns = [("stream", "TEXT"), ("place", "TEXT"), ("files", "BIGINT"), ("rows", "BIGINT"), ("bytes", "BIGINT")]
+    columns += [("behind_bytes", "BIGINT"), ("upto", "BIGINT"), ("watermark", "TIMESTAMP"), ("complete_from", "TIMESTAMP")]
+    columns += [("waits_since", "TIMESTAMP"), ("failures", "BIGINT"), ("last_error", "TEXT")]
+    return table(columns, rows, "stream place files rows bytes behind_bytes last_error")
 
 
 def _queries(host: EngineHost) -> Outcome:
@@ -300,6 +316,7 @@ def _observed(seen: Observation | None) -> tuple[float | None, float | None]:
 _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.STREAMS: _streams,
     ShowWhat.TABLES: _tables,
+    ShowWhat.ARCHIVES: _archives,
     ShowWhat.QUERIES: _queries,
     ShowWhat.CLASSES: _classes,
     ShowWhat.FUNCTIONS: show_functions,
@@ -340,6 +357,17 @@ def _columns(schema: Schema, stream: StreamDefinition | None) -> Outcome:
     return Outcome(_DESCRIBED, rows, notices)
 
 
+def _archive_rule(rule: ArchiveRule) -> str:
+    parts = ["ARCHIVE"]
+    if rule.into is not None:
+        parts.append(f"INTO '{rule.into}'")
+    if rule.by_day:
+        parts.append("PARTITION BY DAY")
+    if rule.keep_days is not None:
+        parts.append(f"KEEP {rule.keep_days} DAYS")
+    return " ".join(parts)
+
+
 def time_rule(stream: StreamDefinition) -> str:
     """Return one line that says how event time and watermark follow."""
     rule = stream.time
@@ -360,6 +388,8 @@ def time_rule(stream: StreamDefinition) -> str:
     parts.append(f"LATE INTO {stream.late_into}" if stream.late_into else "LATE DROP")
     parts.append(f"ON ERROR INTO {stream.errors_into}" if stream.errors_into else f"ON ERROR {stream.on_error.value}")
     parts.append(f"DURABILITY {stream.durability}")
+    if stream.archive is not None:
+        parts.append(_archive_rule(stream.archive))
     if stream.rate_per_second_max is not None:
         parts.append(f"RATE {stream.rate_per_second_max:g} PER SECOND")
     return " ".join(parts)

@@ -8,6 +8,7 @@ from millstream.engine.data.graph import ClassNode, GraphDelta, OperatorId
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import SumsWanted
 from millstream.scheduler.optimiser.admission import (
+    NOT_KNOWN,
     Admission,
     AdmissionAnswer,
     Candidate,
@@ -147,7 +148,7 @@ def expected(host: EngineHost, query: Query) -> str | None:
 
     work, load = scheduler.ask(look)
     if not work.own_ns:
-        return None
+        return NOT_KNOWN
     mean_ns, *between = work.latency_ns(load / scheduler.workers)
     return spelled_interval(mean_ns, (between[0], between[1]))
 

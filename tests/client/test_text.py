@@ -159,6 +159,22 @@ def test_decimals_in_json_keep_their_digits() -> None:
     assert (str(read.rows[0]["d"]), read.rows[0]["v"]) == ("12345678901234567890.10", 0.1)
 
 
+@pytest.mark.parametrize("columns", [COLUMNS, [c for c in COLUMNS if c.name != "d"]], ids=["exact", "quick"])
+def test_a_number_beyond_double_is_refused_with_its_column_and_line(columns: list[Column]) -> None:
+    data = b'{"v": 1e308}\n{"v": 1e999}\n{"other": 1e999, "v": Infinity}\n{"v": -1e400}\n'
+    read = JsonLinesInput(columns).feed(data)
+    assert [row["v"] for row in read.rows] == [1e308, math.inf]
+    assert read.refused == [
+        (2, f"column v: {'1E+999' if columns is COLUMNS else '1e999'} is out of the range of DOUBLE"),
+        (4, f"column v: {'-1E+400' if columns is COLUMNS else '-1e400'} is out of the range of DOUBLE"),
+    ]
+
+
+def test_a_number_beyond_double_in_csv_stays_text_for_the_server_to_refuse() -> None:
+    read = CsvInput([c for c in COLUMNS if c.name == "v"]).feed(b"v\n1e999\nInfinity\n1e308\n")
+    assert [row["v"] for row in read.rows] == ["1e999", math.inf, 1e308]
+
+
 # --- tables ---
 
 BATCH = pa.record_batch([pa.array(["a", "", None, "\x1b[2Jb"]), pa.array([1, None, 9007199254740993, 3])], names=["s", "n"])

@@ -43,6 +43,18 @@ def test_explain_qos_says_what_a_query_would_add_and_leaves_nothing_behind() -> 
     run(test)
 
 
+def test_an_expected_latency_of_which_nothing_is_known_says_so() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s")
+        await client.submit("SELECT v FROM s", name="waits")
+        for asked in ("SELECT v FROM s", "waits"):
+            told = {r["promise"]: r["value"] for r in await client.execute(f"EXPLAIN QOS {asked}")}
+            assert told["expected latency"] == "not known yet: no rows come in"
+
+    run(test)
+
+
 def test_a_query_that_the_machine_cannot_carry_is_refused_with_the_numbers_and_its_name_stays_free() -> None:
     async def test(harness: Harness) -> None:
         client = await prepared(harness)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.client.subscriber import Lost
+from millstream.engine.data.errors import InvalidDefinition
 from millstream.server.app import Application
 from millstream.server.durability.journaling import Journaling
 from millstream.server.errors import StoreError
@@ -248,6 +250,52 @@ def test_a_query_that_also_reads_a_stream_in_memory_begins_anew_and_a_change_log
         async with running(data_dir=str(tmp_path)) as harness:
             client = await harness.client()
             assert (await client.query_once("SELECT v FROM s")).to_pylist() == []
+
+    asyncio.run(test())
+
+
+def test_a_query_whose_state_cannot_be_taken_up_counts_its_results_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), journal_bytes_max=1) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal"))
+            await client.submit("SELECT v FROM s", name="q")
+            before = await client.subscribe("q")
+            await client.publish("s", rows(0, 5))
+            await taken(before, 5)
+            old = before.resume_token
+            journaling = harness.server.application.host.journaling
+            assert isinstance(journaling, Journaling)
+            await harness.server.application.call(journaling.checkpoint)
+
+        def differs(blueprint: object, states: object) -> None:
+            raise InvalidDefinition("the plan has other operators")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("millstream.server.durability.recovery.fork.restore", differs)
+            async with running(data_dir=str(tmp_path), journal_bytes_max=1) as harness:
+                client = await harness.client()
+                with pytest.raises(MillstreamError, match="not of this run"):
+                    await client.subscribe("q", resume_token=old)
+                anew = await client.subscribe("q", from_start=True)
+                await client.publish("s", rows(5, 8))
+                assert [row["v"] for row in await taken(anew, 3)] == [5, 6, 7], "no gap before the first"
+                token = anew.resume_token
+                await client.publish("s", rows(8, 9))
+                assert harness.server.application.host.queries.get("q").rows_out == 4
+                journaling = harness.server.application.host.journaling
+                assert isinstance(journaling, Journaling)
+                await harness.server.application.call(journaling.checkpoint)
+        async with running(data_dir=str(tmp_path), journal_bytes_max=1) as harness:
+            client = await harness.client()
+            with pytest.raises(MillstreamError, match="not of this run"):
+                await client.subscribe("q", resume_token=old)
+            resumed = await client.subscribe("q", resume_token=token)
+            await client.publish("s", rows(9, 10))
+            lost = await asyncio.wait_for(resumed.next_item(), 10)
+            assert isinstance(lost, Lost)
+            assert lost.rows == 1, "the one that was not read, whose row the checkpoint stands for"
+            assert [row["v"] for row in await taken(resumed, 1)] == [9]
 
     asyncio.run(test())
 

@@ -105,7 +105,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     class Endless(server_files.BoundedFile):
         def readinto(self, buffer: Any) -> int:
             if self._given_up():
-                raise GivenUp("the statement was given up while its file was read")
+                raise GivenUp("the statement was cancelled while its file was read")
             read.append(1)
             line = b"1,x\n" if len(read) > 1 else b"k,v\n"
             memoryview(buffer)[: len(line)] = line

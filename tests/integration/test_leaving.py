@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+from collections import Counter
+from itertools import count
 
 from tests.support.live_server import Harness, rows_of, run, until
 
@@ -34,6 +37,59 @@ def test_streams_queries_and_tables_that_are_dropped_leave_nothing_with_the_sche
             await client.execute(f"DROP STREAM {name} CASCADE")
         assert sizes() == before
         assert len(core.ledger.network.nodes) <= places + 32, "places of operators that left are used again"
+
+    run(test)
+
+
+TEMPORARY = (
+    "SELECT k FROM s WHERE k > 0",
+    "SELECT window_end, k, COUNT(*) AS n FROM s [RANGE 2 SECONDS SLIDE 2 SECONDS] GROUP BY k",
+    "SELECT window_end, k, COUNT(*) AS n FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k",
+    "SELECT s.k FROM s JOIN r ON s.k = r.k WITHIN 1 SECOND",
+)
+HELD = ("Session", "Inflow", "RunningOperator", "OutputLog", "LogNode", "PublishingChannel")
+
+
+def held() -> Counter[str]:
+    """Count what there is of a connection and of what it ran, garbage that waits for the collector included."""
+    kinds = Counter(type(one).__name__ for one in gc.get_objects())
+    return Counter({name: kinds[name] for name in HELD})
+
+
+def test_who_leaves_is_freed_at_once_and_not_at_the_collectors_next_long_look() -> None:
+    """A ring that holds a connection's buffers or an operator's queues lives for minutes, as the collector seldom looks at what is old."""
+
+    visits = count()
+
+    async def visit(harness: Harness, text: str) -> None:
+        leaving = await harness.client()
+        subscription = await leaving.subscribe(await leaving.submit(text))
+        begin = 20 * next(visits)
+        for name in "sr":
+            await leaving.publish(name, [{"ts": begin + number, "k": number % 3} for number in range(20)])
+        await subscription.next_item()
+        await leaving.abandon()
+        await until(lambda: len(harness.server.application.sessions) == 1, "its session is gone")
+        await until(lambda: not harness.server.application.host.queries, "so is its query")
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        for name in "sr":
+            await client.execute(f"CREATE STREAM {name} (ts BIGINT, k BIGINT) TIMESTAMP BY ts UNIT s")
+        for text in TEMPORARY:
+            await visit(harness, text)
+        await asyncio.sleep(0)
+        gc.collect()
+        gc.disable()
+        try:
+            before = held()
+            for _ in range(5):
+                for text in TEMPORARY:
+                    await visit(harness, text)
+            await client.execute("SHOW QUERIES")
+            assert held() - before == Counter()
+        finally:
+            gc.enable()
 
     run(test)
 

@@ -40,7 +40,7 @@ def test_a_name_works_with_every_verb_on_every_surface_or_is_refused_at_creation
             await client.publish(name, [{"ts": 1, "v": 1}])
             await client.execute(f"DESCRIBE STREAM {q}")
             await command(harness, "stream", "show", "--", typed)
-            with pytest.raises(MillstreamError, match="queries share its names"):
+            with pytest.raises(MillstreamError, match=r"the name .* is taken by a stream; streams, tables and queries share their names"):
                 await client.execute(f"CREATE QUERY {q} AS SELECT v FROM base")
             await command(harness, "stream", "drop", "--", typed)
             await client.execute(f"CREATE QUERY {q} AS SELECT v FROM base")
@@ -49,7 +49,7 @@ def test_a_name_works_with_every_verb_on_every_surface_or_is_refused_at_creation
                 f"CREATE TABLE {q} (k INT, PRIMARY KEY (k))",
                 f"CREATE STREAM {q} AS SELECT v FROM base",
             ):
-                with pytest.raises(MillstreamError, match="streams and tables share its names"):
+                with pytest.raises(MillstreamError, match="is taken by a query; streams, tables and queries share their names"):
                     await client.execute(create)
             for verb in ("PAUSE", "RESUME", "STOP", "START"):
                 await client.execute(f"{verb} QUERY {q}")

@@ -345,7 +345,7 @@ class Flooding:
     def __init__(self, pacer: Pacer, clock: Clock) -> None:
         self.said = 0
         self._clock = clock
-        self._allowance = MessageAllowance(pacer, self, 0)
+        self._allowance = MessageAllowance(pacer, 0)
 
     def go_on(self, messages: int) -> None:
         self._allowance.add(messages)
@@ -354,7 +354,7 @@ class Flooding:
     def speak(self) -> None:
         while True:
             self.said += 1
-            if not self._allowance.spend(self._clock.now_ns()):
+            if not self._allowance.spend(self, self._clock.now_ns()):
                 return
 
 

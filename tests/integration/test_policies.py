@@ -92,6 +92,40 @@ def test_the_documented_policy_file_is_loaded_while_rows_flow_and_a_failing_one_
         assert f"round-robin goes on: {reason}" in said
 
 
+def test_a_restart_begins_with_the_policy_that_was_set_also_when_it_had_failed(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("class Failing:\n    def rank(self, unit, now_ns):\n        return 1 / 0\n")
+    settings = {"policy_dir": str(tmp_path), "data_dir": str(tmp_path / "data")}
+
+    async def work(harness: Harness) -> list[str]:
+        client = await harness.client()
+        await publish(client, 2)
+        assert len(await rows_of(await client.subscribe("rows", from_start=True), 2 * ROWS)) >= 2 * ROWS
+        return await in_use(client)
+
+    async def first(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.submit("SELECT v FROM s", name="rows")
+        await client.execute("SET POLICY user WITH (file = 'mine.py')")
+        assert await work(harness) == ["round-robin"]
+
+    async def again(harness: Harness) -> None:
+        assert await work(harness) == ["round-robin"], "it failed again, and was replaced again"
+
+    async def mended(harness: Harness) -> None:
+        assert await work(harness) == ["user"]
+
+    async def without(harness: Harness) -> None:
+        assert await work(harness) == ["fcfs"]
+
+    run(first, **settings)
+    run(again, **settings)
+    file.write_text("class Mine:\n    def rank(self, unit, now_ns):\n        return unit.wait_ns\n")
+    run(mended, **settings)
+    run(without, **settings, policy="fcfs")
+
+
 def test_the_options_in_force_are_shown_and_may_have_names_that_are_reserved_words() -> None:
     async def test(harness: Harness) -> None:
         client = await harness.client()

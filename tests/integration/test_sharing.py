@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.scheduler.core import SchedulerCore
 
 from tests.support.live_server import Harness, rows_of, run, running
 
@@ -22,6 +23,34 @@ def seconds(start: int, stop: int) -> list[dict[str, Any]]:
 
 async def sharing(client: Any) -> dict[str, dict[str, Any]]:
     return {row["query"]: row for row in await client.execute("SHOW SHARING")}
+
+
+def test_results_of_a_shared_aggregate_count_in_the_selectivity_that_policies_read() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        for name, select in (("counted", COUNTED), ("summed", SUMMED)):
+            await client.submit(select, name=name)
+        subscriptions = [await client.subscribe(name) for name in ("counted", "summed")]
+        for start in range(0, 3_000, 100):
+            await client.publish("s", seconds(start, start + 100))
+        given = [await rows_of(subscription, 1_000) for subscription in subscriptions]
+        assert all(given)
+        host = harness.server.application.host
+        shared = next(op for op in host.network.operators.values() if len(op.outputs) == 2)
+        scheduler = host.runtime.scheduler
+
+        def look(core: SchedulerCore) -> tuple[float, float]:
+            core.estimates.refresh(force=True)
+            slot = core.network.operators.slot_of[shared.id]
+            return core.estimates.selectivity.item(slot), core.estimates.output_per_tuple.item(slot)
+
+        one, both = scheduler.ask(look)
+        assert one == pytest.approx(0.4, rel=0.1)  # two groups every five rows
+        assert both == pytest.approx(0.8, rel=0.1)
+        assert shared.counted.rows_out == pytest.approx(0.8 * shared.counted.rows_in, rel=0.1)
+
+    run(test)
 
 
 def test_a_query_that_comes_later_is_told_from_when_it_is_complete_in_ack_results_and_everywhere_else() -> None:

@@ -34,7 +34,8 @@ def test_a_join_sees_the_version_that_stood_when_its_row_came() -> None:
         with pytest.raises(MillstreamError) as caught:
             await client.execute("DROP TABLE names")
         assert "joined" in caught.value.message
-        await client.execute("DROP TABLE names CASCADE")
+        dropped = await client.execute("DROP TABLE names CASCADE")
+        assert dropped.notices == ["query joined dropped", "table names dropped"]
         await client.execute(TABLE)
 
     run(test)

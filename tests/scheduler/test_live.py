@@ -309,7 +309,14 @@ def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path, rig_clock: S
     ],
     ids=["loops", "waits", "calls", "catches everything"],
 )
-def test_a_user_policy_that_never_comes_back_is_left_behind(tmp_path: Path, rig_clock: SimpleNamespace, body: str) -> None:
+@pytest.mark.parametrize("traced", [False, True], ids=["plain", "traced"])
+def test_a_user_policy_that_never_comes_back_is_left_behind(
+    tmp_path: Path, rig_clock: SimpleNamespace, body: str, traced: bool, request: pytest.FixtureRequest
+) -> None:
+    if traced:  # as by a debugger
+        before = threading.gettrace()
+        request.addfinalizer(lambda: threading.settrace(before))  # type: ignore[arg-type]
+        threading.settrace(lambda frame, event, arg: None)
     asked: list[int] = []
 
     def at_once(done: threading.Event, limit_ns: int) -> bool:

@@ -29,8 +29,8 @@ from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.metrics import answer
 from millstream.server.net.security import AccessRole, require, role_of
 from millstream.server.net.session import Session
-from millstream.server.results.feeds import QueryFeed
-from millstream.server.results.results import ResultLog
+from millstream.server.results.feeds import CHECKED_MAX, Feeds, KeptBounds, QueryFeed, RunOfResults
+from millstream.server.results.results import KeptShare, ResultLog
 from millstream.server.results.subscriptions import Feed, ReaderBounds
 from millstream.server.results.trains import LOOKED_AT_FROM, WAITING_BYTES_MAX, WAITING_TRAINS_MAX, WaitingResults
 
@@ -310,6 +310,48 @@ def test_results_that_wait_hold_the_publishers_of_their_own_stream_alone() -> No
         assert [application.is_pressed(name) for name in ("s_busy", "s_calm", "s_both")] == [False, True, True]
 
     asyncio.run(main())
+
+
+def test_feeds_without_readers_and_results_are_left_alone_and_of_the_others_so_many_a_round_get_their_turn() -> None:
+    feeds = Feeds(ReaderBounds(1 << 20), KeptBounds(1 << 20, 1 << 20, 10), lambda: 0, lambda s, look: None, lambda *which: None)
+    for number in range(4 * CHECKED_MAX):
+        run = RunOfResults("a", 0, {})
+        feeds.open(f"q{number}", run, Schema(()), ("s",), WaitingResults(), None, kept_bytes_max=1 << 20)
+    assert feeds.take_awake() == []
+    awake = {f"q{number}" for number in range(2 * CHECKED_MAX)}
+    for name in awake:
+        feeds.publish(name, [(pa.record_batch([pa.array([1])], ["v"]), {})])
+    seen: list[str] = []
+    for now_ns in (0, 0, 20, 20):
+        looked_at = feeds.take_awake()
+        seen += [found.feed.query for found in looked_at]
+        for found in looked_at:
+            found.feed.check(now_ns)
+            feeds.settle(found)
+    assert len(seen) == 4 * CHECKED_MAX
+    assert set(seen[: 2 * CHECKED_MAX]) == awake
+    assert feeds.take_awake() == []  # what they kept was too old in the last two rounds
+    feeds.publish("q0", [(pa.record_batch([pa.array([1])], ["v"]), {})])
+    feeds.forget("q0")
+    assert feeds.take_awake() == []
+
+
+def test_what_each_query_keeps_is_an_even_part_of_what_all_may_keep() -> None:
+    share = KeptShare(100)
+    logs = [ResultLog("a", 1 << 20, 10**18, share=share) for _ in range(2)]
+    share.count(2)
+    batch = pa.record_batch([pa.array([1])], ["v"])
+    for log in logs:
+        for _ in range(3):
+            log.append(batch, {}, 0)
+        log.trim(0, log.next_number)
+    assert [log.first_number for log in logs] == [4, 4]  # one result with its entry is larger than 50 bytes
+    share.count(-2)  # as if both had gone
+    share.total_bytes_max = 1 << 20
+    share.count(1)
+    logs[0].append(batch, {}, 0)
+    logs[0].trim(0, logs[0].next_number)
+    assert logs[0].first_number == 4
 
 
 def test_what_is_posted_while_the_bridge_is_drained_lets_the_loop_see_to_others_first() -> None:

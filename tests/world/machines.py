@@ -194,7 +194,7 @@ class SimWorker(worker.Worker):
     def ask(self, question: Question, is_given_up: Any) -> Outcome:
         for _ in range(self.hub.draw.randint(1, 4)):
             if is_given_up():
-                raise GivenUp("the request was given up while it ran")
+                raise GivenUp("the request was cancelled while it ran")
             self.hub.sleep(self.hub.draw.randint(100_000, 5_000_000))
         return answer_of(question)
 

@@ -13,6 +13,7 @@ from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.ir import Literal
+from millstream.engine.expressions.patterns import check_patterns
 
 ALPHABET = "abA%_\\.(*é\n"
 
@@ -51,6 +52,8 @@ def test_like_follows_its_definition(texts: list[Any], pattern: str, escape: str
     by_constant = call("like", [rows.refs[0], Literal(TEXT, pattern), Literal(TEXT, escape)])
     by_column = call("like", rows.refs, (escape,))
     if ends_in_escape(pattern, escape):
+        with pytest.raises(TypeProblem, match="escape"):
+            check_patterns(by_constant)
         with pytest.raises(TypeProblem, match="escape"):
             compile_expression(by_constant)
         assert sorted(run(by_column, rows).errors) == [i for i, t in enumerate(texts) if t is not None]

@@ -152,7 +152,11 @@ def test_arrow_text_that_is_not_utf8_is_a_bad_row(one_type: Any, rows_of: Any) -
     ("type_", "values", "wanted"),
     [
         (INT, [1, 2**31, 1.0, decimal.Decimal(7), "7", False], [1, "out", 1, 7, "out", "out"]),
-        (DOUBLE, [1, 0.5, "NaN", "x", decimal.Decimal("0.1"), True, 10**400], [1.0, 0.5, "nan", "out", 0.1, "out", "out"]),
+        (
+            DOUBLE,
+            [1, 0.5, "NaN", "x", decimal.Decimal("0.1"), True, 10**400, decimal.Decimal("1e999")],
+            [1.0, 0.5, "nan", "out", 0.1, "out", "out", "out"],
+        ),
         (TEXT, ["a", b"b", b"\xff", 5, "\ud800", ""], ["a", "b", "out", "out", "out", ""]),
         (BOOLEAN, [True, 1, "true", None], [True, "out", "out", None]),
         (decimal_type(4, 2), ["1.10", 1.1, 1, 100, "1.101", decimal.Decimal("9.99")], [110, 110, 100, "out", "out", 999]),

@@ -29,7 +29,7 @@ def with_derived(name: str, text: str, catalog: Catalog | None = None) -> Catalo
 
 def test_streams_and_tables_share_one_space_of_names() -> None:
     catalog = make_catalog()
-    with pytest.raises(NameTaken, match="stream or table tab already"):
+    with pytest.raises(NameTaken, match="the name tab is taken by a table"):
         with_derived("tab", "SELECT k FROM s", catalog)
     with pytest.raises(NameTaken):
         catalog.add(catalog.relation("s"))

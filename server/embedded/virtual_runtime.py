@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from millstream.engine.data.event_time import NS_PER_US
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
@@ -12,11 +13,10 @@ from millstream.scheduler import catalog
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.drivers.virtual import VirtualDriver
 from millstream.scheduler.events import PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed
-from millstream.scheduler.instructions import InstructionHandler, OrderExecutor
+from millstream.scheduler.instructions import InstructionHandler, OrderExecutor, splicer
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import TrainShape
-from millstream.server.host.runtime import NS_PER_US, MeasuresSnapshot, arrivals, splicer
 
 
 class VirtualRuntime:
@@ -69,7 +69,7 @@ class VirtualRuntime:
 
     def arrived(self, ingested: Ingested) -> None:
         """Leave it for the next `run`."""
-        for event in arrivals(ingested):
+        for event in ingested.told():
             self.driver.post(event)
 
     def add(self, delta: GraphDelta) -> None:
@@ -105,6 +105,5 @@ class VirtualRuntime:
         """Return nothing: no load is managed where time stands still."""
         return {}
 
-    def measures(self) -> MeasuresSnapshot | None:
+    def measures(self) -> None:
         """Nothing is: no time passes but what a timeline says."""
-        return None

@@ -1,0 +1,300 @@
+"""The archive: each accepted row in exactly one committed file, whatever the disk, the store or a kill does in between."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from millstream.client.errors import MillstreamError
+
+from tests.support.failing_disk import FailingDisk
+from tests.support.live_server import Harness, running
+
+STREAM = "CREATE STREAM s (ts BIGINT, k TEXT, v BIGINT) TIMESTAMP BY ts UNIT s DELAY 2 SECONDS DURABILITY {} ARCHIVE {}"
+SETTINGS: dict[str, Any] = {"archive_wait_s": 0.0, "journal_fsync_s": 0.001}
+DAY_S = 86_400
+
+
+def rows(start: int, stop: int, step_s: int = 1) -> list[dict[str, Any]]:
+    return [{"ts": n * step_s, "k": "ab"[n % 2] if n % 5 else None, "v": n} for n in range(start, stop)]
+
+
+async def settle(harness: Harness) -> None:
+    """Have the disk take all that was written, and archive it."""
+    application = harness.server.application
+    assert application.journaling is not None
+    await asyncio.to_thread(application.journaling.wait_safe)
+    await application.archive()
+
+
+def archive_of(harness: Harness, stream: str = "s") -> Any:
+    journaling = harness.server.application.journaling
+    assert journaling is not None
+    assert journaling.archives is not None
+    found = journaling.archives.find(stream)
+    assert found is not None
+    return found
+
+
+def committed(harness: Harness, stream: str = "s") -> list[int]:
+    """Return `v` of all rows in committed files, in arrival order."""
+    archive = archive_of(harness, stream)
+    tables = [pq.read_table(Path(archive.where.text) / file.path, partitioning=None) for file in archive.state.files]
+    for table, file in zip(tables, archive.state.files, strict=True):
+        assert table.num_rows == file.rows
+    found = sorted((seq, v) for table in tables for seq, v in zip(*(table[c].to_pylist() for c in ("_arrival", "v")), strict=True))
+    assert len({seq for seq, _ in found}) == len(found)
+    return [v for _, v in found]
+
+
+@pytest.mark.parametrize("level", ["journal", "sync"])
+def test_rows_become_files_that_any_tool_reads_with_arrival_number_watermark_and_time(tmp_path: Path, level: str) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format(level, ""))
+            await client.execute("CREATE STREAM other (v BIGINT) DURABILITY journal")
+            await client.publish("s", rows(0, 3))
+            await client.publish("other", [{"v": 1}])
+            await client.publish("s", [{"ts": 10, "k": "x", "v": 3}, {"ts": 1, "k": "late", "v": 4}])
+            await settle(harness)
+            archive = archive_of(harness)
+            table = ds.dataset(archive.where.text).to_table()
+            assert table.column_names == ["ts", "k", "v", "_arrival", "_watermark", "_arrived_at"]
+            first = table["_arrival"][0].as_py()
+            assert [seq - first for seq in table["_arrival"].to_pylist()] == [0, 1, 2, 4, 5]
+            marks = [None if w is None else w.timestamp() for w in table["_watermark"].to_pylist()]
+            assert marks == [None, -2, -1, 0, 8]
+            shown = (await client.execute("SHOW ARCHIVES")).rows[0]
+            assert (shown["stream"], shown["rows"], shown["files"], shown["last_error"]) == ("s", 5, 1, None)
+            assert shown["behind_bytes"] == 0
+            assert "ARCHIVE" in (await client.execute("SHOW STREAMS")).rows[0]["definition"]
+
+    asyncio.run(test())
+
+
+def test_days_are_folders_small_files_are_merged_and_old_ones_go(tmp_path: Path) -> None:
+    async def test() -> None:
+        place = tmp_path / "place"
+        async with running(data_dir=str(tmp_path / "data"), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", f"INTO '{place}' PARTITION BY DAY KEEP 2 DAYS"))
+            for day in range(4):
+                for part in range(9):
+                    first = day * 9 + part
+                    await client.publish("s", rows(first, first + 1, DAY_S // 9))
+                    await settle(harness)
+            archive = archive_of(harness)
+            folders = {path.name for path in place.iterdir()}
+            assert folders == {"day=1970-01-02", "day=1970-01-03", "day=1970-01-04"}
+            assert {path.name for path in place.rglob("*.parquet")} == {Path(file.path).name for file in archive.state.files}
+            assert len(archive.state.files) <= 3 * 2
+            assert committed(harness) == list(range(17, 36))
+            assert archive.state.complete_from_us is not None
+        async with running(data_dir=str(tmp_path / "data"), **SETTINGS) as harness:
+            assert committed(harness) == list(range(17, 36))
+            client = await harness.client()
+            await client.execute("DROP STREAM s")
+            assert list(place.rglob("*.parquet"))  # they are the user's
+            await client.execute(STREAM.format("journal", f"INTO '{place}'"))
+            await client.publish("s", rows(0, 2))
+            await settle(harness)
+            assert committed(harness) == [0, 1]
+
+    asyncio.run(test())
+
+
+def test_an_archive_under_the_data_directory_goes_with_its_stream(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", ""))
+            await client.publish("s", rows(0, 2))
+            await settle(harness)
+            assert list(tmp_path.rglob("*.parquet"))
+            await client.execute("DROP STREAM s")
+            assert not list(tmp_path.rglob("*.parquet"))
+            assert (await client.execute("SHOW ARCHIVES")).rows == []
+
+    asyncio.run(test())
+
+
+def test_what_cannot_be_an_archive_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            for text, word in (
+                ("CREATE STREAM s (v BIGINT) ARCHIVE", "DURABILITY"),
+                ("CREATE STREAM s (_arrival BIGINT) DURABILITY sync ARCHIVE", "_arrival"),
+                ("CREATE STREAM s (v BIGINT) DURABILITY sync ARCHIVE KEEP 0 DAYS", "KEEP"),
+                ("CREATE STREAM s (v BIGINT) DURABILITY sync ARCHIVE INTO 'here'", "whole path"),
+                ("CREATE STREAM s (v BIGINT) DURABILITY sync ARCHIVE INTO 'nowhere://a/b'", "ARCHIVE INTO"),
+            ):
+                with pytest.raises(MillstreamError, match=word):
+                    await client.execute(text)
+            assert (await client.execute("SHOW ARCHIVES")).rows == []
+            assert (await client.execute("SHOW STREAMS")).rows == []
+
+    asyncio.run(test())
+
+
+def test_after_a_kill_at_any_write_each_row_is_in_exactly_one_committed_file(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    copies: list[Path] = []
+
+    def copy(operation: str, name: str) -> None:
+        copies.append(tmp_path / f"kill-{len(copies)}")
+        shutil.copytree(tmp_path / "data", copies[-1])
+
+    async def test() -> None:
+        async with running(disk=disk, data_dir=str(tmp_path / "data"), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", "PARTITION BY DAY"))
+            for part in range(8):
+                await client.publish("s", rows(part * 3, part * 3 + 3, DAY_S // 40))
+                disk.at_point = copy if part in (0, 7) else lambda operation, name: None
+                await settle(harness)
+                disk.at_point = lambda operation, name: None
+            assert committed(harness) == list(range(24))
+
+    async def look(directory: Path) -> None:
+        async with running(data_dir=str(directory), **SETTINGS) as harness:
+            await settle(harness)
+            found = committed(harness)
+            assert found in (list(range(3)), list(range(24))), directory
+            archive = archive_of(harness)
+            there = {str(path.relative_to(archive.where.text)) for path in Path(archive.where.text).rglob("*") if path.is_file()}
+            assert there == {file.path for file in archive.state.files}
+
+    asyncio.run(test())
+    assert len(copies) > 30  # of writing, committing and merging
+    for directory in copies:
+        asyncio.run(look(directory))
+
+
+def test_a_store_that_fails_holds_the_journal_until_its_bound_then_publishes_are_refused_and_all_goes_on_afterwards(
+    tmp_path: Path,
+) -> None:
+    disk = FailingDisk()
+    bulk = "x" * 20_000
+
+    async def publish(client: Any, number: int) -> str | None:
+        try:
+            await client.publish("s", [{"ts": number, "k": bulk, "v": number}])
+        except MillstreamError as error:
+            return error.code
+        return None
+
+    async def test() -> None:
+        async with running(disk=disk, data_dir=str(tmp_path), journal_bytes_max=2**20, **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", ""))
+            await client.execute("CREATE STREAM plain (v BIGINT)")
+            application = harness.server.application
+            assert application.journaling is not None
+            disk.breaks(errno.ENOSPC, wanted=lambda operation, name: ".parquet" in name)
+            acked = []
+            for number in range(200):
+                code = await publish(client, number)
+                if code is not None:
+                    assert code == "storage"
+                    break
+                acked.append(number)
+                await settle(harness)
+                await application.checkpoint()
+            assert 40 < len(acked) < 100
+            assert (await client.publish("plain", [{"v": 1}])).accepted == 1
+            shown = (await client.execute("SHOW ARCHIVES")).rows[0]
+            assert shown["failures"] >= 1
+            assert "space" in shown["last_error"]
+            assert committed(harness) == []
+            disk.is_mended()
+            archive_of(harness).retry_at_us = 0
+            await settle(harness)
+            assert committed(harness) == acked
+            assert await publish(client, 1000) is None
+            assert application.journaling.journal.bytes < 2**20
+            await settle(harness)
+            assert committed(harness) == [*acked, 1000]
+
+    asyncio.run(test())
+
+
+def test_the_catalogue_that_refuses_a_step_takes_it_later_and_no_row_is_twice_in_it(tmp_path: Path) -> None:
+    disk = FailingDisk()
+
+    async def test() -> None:
+        async with running(disk=disk, data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", ""))
+            await client.publish("s", rows(0, 5))
+            application = harness.server.application
+            assert application.journaling is not None
+            await asyncio.to_thread(application.journaling.wait_safe)
+            disk.breaks(errno.EIO, wanted=lambda operation, name: operation == "sql", times=1)
+            with pytest.raises(Exception, match="catalogue"):
+                await application.archive()
+            assert committed(harness) == []
+            await client.publish("s", rows(5, 7))
+            await settle(harness)
+            assert committed(harness) == list(range(7))
+
+    asyncio.run(test())
+
+
+async def fetched(client: Any, text: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (await client.query_once(text)).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("partition", ["", "PARTITION BY DAY"])
+def test_a_fetch_of_history_reads_files_and_the_journal_as_of_one_arrival_number(tmp_path: Path, partition: str) -> None:
+    counts = "SELECT window_start, k, COUNT(*) AS n, SUM(v) AS total FROM s {} [RANGE 2 DAYS SLIDE 12 HOURS] GROUP BY k"
+
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", partition))
+            await client.execute(
+                "CREATE STREAM live (ts BIGINT, k TEXT, v BIGINT) TIMESTAMP BY ts UNIT s DELAY 2 SECONDS DURABILITY journal"
+            )
+            await client.execute("CREATE TABLE names (k TEXT, name TEXT, PRIMARY KEY (k))")
+            await client.publish("names", [{"k": "a", "name": "first"}])
+            for part in range(12):
+                some = rows(part * 5, part * 5 + 5, DAY_S // 7)
+                some += [{"ts": 0 if part % 2 else part * DAY_S // 3, "k": "late", "v": -part}]
+                for stream in ("s", "live"):
+                    await client.publish(stream, some)
+                if part < 9:
+                    await settle(harness)
+            assert len(archive_of(harness).state.files) >= 2
+            plain = await fetched(client, "SELECT ts, k, v FROM s HISTORY")
+            assert plain == await fetched(client, "SELECT ts, k, v FROM live")
+            history = counts.format("HISTORY")
+            assert await fetched(client, history) == await fetched(client, counts.format("").replace("FROM s", "FROM live"))
+            joined = "SELECT s.v, n.name FROM s HISTORY LEFT JOIN names n ON s.k = n.k"
+            assert {row["name"] for row in await fetched(client, joined)} == {"first", None}
+            bounded = "SELECT v FROM s HISTORY FROM '1970-01-03' TO '1970-01-05'"
+            expected = [row["v"] for row in plain if 2 * DAY_S <= row["ts"] < 4 * DAY_S]
+            assert [row["v"] for row in await fetched(client, bounded)] == expected
+            merged = "SELECT a.v AS a, b.v AS b FROM s HISTORY a JOIN live b ON a.v = b.v WITHIN 1 DAY"
+            itself = await fetched(client, "SELECT a.v AS a, b.v AS b FROM live a JOIN live b ON a.v = b.v WITHIN 1 DAY")
+            assert {row["a"] for row in await fetched(client, merged)} == {row["a"] for row in itself}
+            for text, word in (
+                ("SELECT v FROM live HISTORY", "no archive"),
+                ("SELECT v FROM s HISTORY FROM 'x'", "HISTORY FROM"),
+                ("SELECT v FROM s HISTORY FROM '1970-01-03' TO '1970-01-02'", "before it begins"),
+            ):
+                with pytest.raises(MillstreamError, match=word):
+                    await client.query_once(text)
+            with pytest.raises(MillstreamError, match="FROM"):
+                await client.execute("SELECT v FROM s HISTORY FROM '1970-01-03'")
+            assert archive_of(harness).readers == 0
+
+    asyncio.run(test())
