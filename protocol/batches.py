@@ -14,7 +14,7 @@ from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.flatbuffers import read_batch_head
 from millstream.protocol.messages import BytesLike
 from millstream.protocol.types import DEPTH_MAX, Column, ColumnType
-from millstream.protocol.values.json_values import FIELD_METADATA
+from millstream.protocol.values import FIELD_METADATA
 
 if TYPE_CHECKING:
     import pyarrow as pa

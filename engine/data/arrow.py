@@ -27,7 +27,7 @@ import pyarrow as pa
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import DataType, Kind
-from millstream.protocol.values.json_values import FIELD_METADATA
+from millstream.protocol.values import FIELD_METADATA
 
 ARROW_TYPES: dict[Kind, Any] = {
     Kind.NULL: pa.null(),

@@ -14,7 +14,6 @@ from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, JSON, NULL, TEXT, TIMESTAMP, DataType, Kind, decimal
 from millstream.engine.expressions.functions import ALIASES, resolve
 from millstream.engine.expressions.ir import Call, Case, Cast, Expression, Literal
-from millstream.engine.expressions.json_functions import steps_of_braces
 from millstream.engine.expressions.signature import common_type_of_all
 from millstream.engine.expressions.values import parse_value
 
@@ -156,6 +155,8 @@ def _options_from_constants(name: str, arguments: list[Expression], options: tup
 
 def _json_steps(name: str, arguments: list[Expression]) -> tuple[list[Expression], tuple[Any, ...]]:
     """Return the document and all steps from it on: a step from the end of another call's path goes on with that."""
+    from millstream.engine.expressions.json_functions import steps_of_braces
+
     document, key = arguments
     if not isinstance(key, Literal) or key.value is None:
         raise TypeProblem(f"the step behind {name} must be a constant", hint="write j -> 'name' or j -> 0")

@@ -19,7 +19,6 @@ from millstream.engine.expressions.bounds import type_bounds, within
 from millstream.engine.expressions.decimals import as_objects, round_scaled, scale_bounds, store_decimal
 from millstream.engine.expressions.ir import Cast
 from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, KernelRows, null_or_fail
-from millstream.engine.expressions.nested_casts import between, of_text
 from millstream.engine.expressions.text_columns import format_column, json_forms, parse_column
 
 # (column, context, reason or None for TRY_CAST) -> column
@@ -62,6 +61,8 @@ def conversion(source: DataType, target: DataType) -> Conversion:
 
 def _nested(source: DataType, target: DataType) -> Conversion:
     """From or to a nested type or JSON."""
+    from millstream.engine.expressions.nested_casts import between, of_text
+
     if target.kind is Kind.TEXT:
         return lambda column, context, reason: Column(TEXT, format_column(column))
     if source.kind in (Kind.TEXT, Kind.JSON):

@@ -28,10 +28,10 @@ from millstream.engine.expressions.dates import (
     build_to_timestamp,
 )
 from millstream.engine.expressions.decimals import build_decimal
+from millstream.engine.expressions.functions import JSON_NAMES, NESTED_NAMES
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, children, columns_used, transform, walk
-from millstream.engine.expressions.json_functions import JSON_BUILDERS
-from millstream.engine.expressions.kernel import Builder, EvaluationContext, Kernel, KernelRows, Predicate
-from millstream.engine.expressions.lists import build_contains, build_element, build_length
+from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, Predicate
+from millstream.engine.expressions.lists import build_contains, build_length
 from millstream.engine.expressions.logic import (
     build_between,
     build_case,
@@ -46,7 +46,6 @@ from millstream.engine.expressions.logic import (
     build_truth_test,
     connective_predicate,
 )
-from millstream.engine.expressions.nested import NESTED_BUILDERS
 from millstream.engine.expressions.numeric_functions import (
     FLOAT_FUNCTIONS,
     build_absolute,
@@ -120,6 +119,20 @@ def first_value(column: Column) -> Any:
     return value if column.type.is_wide else value.item()
 
 
+def build_nested(call: Call, compiler: Compiler) -> Kernel:
+    """Build what makes nested values and steps into them."""
+    from millstream.engine.expressions.nested import NESTED_BUILDERS
+
+    return NESTED_BUILDERS[call.function](call, compiler)
+
+
+def build_json(call: Call, compiler: Compiler) -> Kernel:
+    """Build a step into JSON."""
+    from millstream.engine.expressions.json_functions import JSON_BUILDERS
+
+    return JSON_BUILDERS[call.function](call, compiler)
+
+
 BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((*FAST, *TEXT_FUNCTIONS), build_string_function),
     **dict.fromkeys(FLOAT_FUNCTIONS, build_float_function),
@@ -155,9 +168,8 @@ BUILDERS: dict[str, Builder] = {
     "date_trunc": build_date_trunc,
     "to_timestamp": build_to_timestamp,
     "cardinality": build_length,
-    "array_element": build_element,
-    **NESTED_BUILDERS,
-    **JSON_BUILDERS,
+    **dict.fromkeys((*NESTED_NAMES, "map_element"), build_nested),
+    **dict.fromkeys(("json_get", *(name for name in JSON_NAMES if name.isidentifier())), build_json),
     "array_contains": build_contains,
     "add_months": build_add_months,
     "to_char": build_to_char,

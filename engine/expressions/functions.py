@@ -14,9 +14,7 @@ from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.date_rules import DATE_RULES
-from millstream.engine.expressions.json_functions import JSON_RULES
 from millstream.engine.expressions.lists import LIST_RULES
-from millstream.engine.expressions.nested import NESTED_RULES
 from millstream.engine.expressions.signature import (
     Rule,
     Signature,
@@ -420,7 +418,33 @@ TEXT_RULES: dict[str, Rule] = {
 }
 
 
-RULES: dict[str, Rule] = {**OPERATOR_RULES, **SCALAR_RULES, **TEXT_RULES, **DATE_RULES, **LIST_RULES, **NESTED_RULES, **JSON_RULES}
+NESTED_NAMES = ("array", "struct", "map", "part", "array_element", "map_keys", "map_values", "array_concat")
+JSON_NAMES = ("->", "->>", "#>", "#>>", "json_value", "json_query", "json_array_length", "json_typeof")
+
+
+def nested(name: str, types: Types, options: Options) -> Signature:
+    """Constructors of nested values and steps into them: few queries have any, so their file is loaded by those."""
+    from millstream.engine.expressions.nested import NESTED_RULES
+
+    return NESTED_RULES[name](name, types, options)
+
+
+def json(name: str, types: Types, options: Options) -> Signature:
+    """Steps into JSON, likewise."""
+    from millstream.engine.expressions.json_functions import JSON_RULES
+
+    return JSON_RULES[name](name, types, options)
+
+
+RULES: dict[str, Rule] = {
+    **OPERATOR_RULES,
+    **SCALAR_RULES,
+    **TEXT_RULES,
+    **DATE_RULES,
+    **LIST_RULES,
+    **dict.fromkeys(NESTED_NAMES, nested),
+    **dict.fromkeys(JSON_NAMES, json),
+}
 
 ALIASES: dict[str, str] = {
     "array_length": "cardinality", "list_contains": "array_contains", "array_cat": "array_concat", "list_concat": "array_concat",

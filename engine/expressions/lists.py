@@ -13,8 +13,8 @@ from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.types import BIGINT, BOOLEAN, NULL, DataType, Kind
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, KernelRows, always_null, both_valid, is_null_literal
-from millstream.engine.expressions.nested_values import offsets_of
 from millstream.engine.expressions.signature import Rule, Signature, common_type, expect_count, refuse, refuse_argument
+from millstream.protocol.values import arrow_functions as pc
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]
@@ -61,7 +61,11 @@ def build_length(call: Call, compiler: Compiler) -> Kernel:
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
-        return Column(BIGINT, np.diff(offsets_of(column.values)).astype(np.int64), column.validity())
+        if column.type.kind is Kind.MAP:
+            from millstream.engine.expressions.nested_values import offsets_of
+
+            return Column(BIGINT, np.diff(offsets_of(column.values)).astype(np.int64), column.validity())
+        return column_from_arrow(pc.list_value_length(column.values).cast(pa.int64()), BIGINT)
 
     return kernel
 

@@ -16,7 +16,7 @@ from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.types import NULL, TEXT, DataType, Kind, list_of, map_of, struct_of
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, fail_where
-from millstream.engine.expressions.lists import element_rule
+from millstream.engine.expressions.lists import build_element, element_rule
 from millstream.engine.expressions.nested_values import list_array, map_array, offsets_of
 from millstream.engine.expressions.signature import (
     Options,
@@ -262,6 +262,7 @@ NESTED_BUILDERS: dict[str, Builder] = {
     "struct": build_struct,
     "map": build_map,
     "part": build_part,
+    "array_element": build_element,
     "map_element": build_map_element,
     **dict.fromkeys(("map_keys", "map_values"), build_entries),
     "array_concat": build_joined,

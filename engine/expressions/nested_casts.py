@@ -14,7 +14,7 @@ from millstream.engine.expressions.kernel import EvaluationContext, null_or_fail
 from millstream.engine.expressions.nested import entries_of
 from millstream.engine.expressions.nested_values import Converted, Failed, from_texts, from_values, list_array, map_array, offsets_of, shown
 from millstream.engine.expressions.text_columns import parse_column
-from millstream.protocol.values.json_values import Number
+from millstream.protocol.values import Number
 
 
 def of_text(column: Column, target: DataType, context: EvaluationContext, reason: str | None) -> Column:

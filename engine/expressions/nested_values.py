@@ -14,33 +14,17 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, column_to_arrow, validity_of
 from millstream.engine.data.column import Column
+from millstream.engine.data.errors import Misfit
 from millstream.engine.data.types import JSON, DataType, Kind
+from millstream.protocol.values import Number
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.json_values import Number, json_text, read_json
+from millstream.protocol.values.json_values import json_text, read_json
 from millstream.protocol.values.names import ColumnNames
 
 Failed = dict[int, str]
 Converted = tuple[Column, Failed]
 # A list of Python values, or an Arrow array, and the type wanted -> the column, and why values at some places do not fit.
 Convert = Callable[[Any, DataType], Converted]
-
-
-class Misfit(str):
-    """Why a part of a nested value does not fit; `path` leads to the part: `.points[3].x`."""
-
-    __slots__ = ("path",)
-    path: str
-
-    def __new__(cls, path: str, reason: str) -> Misfit:
-        """Put a step before the path of a reason."""
-        made = super().__new__(cls, reason)
-        made.path = path + (reason.path if isinstance(reason, Misfit) else "")
-        return made
-
-
-def in_place(name: str, reason: str) -> str:
-    """Return a reason with the path to what it is about, which begins with a column's name."""
-    return f"{name}{reason.path if isinstance(reason, Misfit) else ''}: {reason}"
 
 
 def shown(value: Any) -> str:

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.calendar import INT64_MAX, INT64_MIN, days_from_civil
 from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.errors import in_place
 from millstream.engine.data.event_time import NS_PER_US, US_PER_DAY, US_PER_UNIT, microseconds_of
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import TIMESTAMP, Kind
-from millstream.engine.expressions.nested_values import in_place
 from millstream.engine.expressions.values import format_timestamp
 
 

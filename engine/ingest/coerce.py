@@ -24,7 +24,6 @@ from millstream.engine.data.schema import StreamDefinition, TimeRule
 from millstream.engine.data.types import TIMESTAMP, DataType
 from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
 from millstream.engine.ingest.checks import Coerced, Converted, Definition, LineOf, RawOf, Reasons, RowChecks, is_needed
-from millstream.engine.ingest.nested_columns import column_of
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.ingest.quick import PlainColumns, QuickRows, is_plain
 from millstream.protocol.values import arrow_functions as pc
@@ -61,6 +60,15 @@ def coercer_for(definition: Definition, ignore_extra: bool) -> Coercer:
 
 
 _LISTS = {list}
+
+
+def column_of(source: Any, type_: DataType, rules: Rules) -> Converted:
+    """Return Python values or an Arrow array as a column of any type, with the rows that do not fit and why."""
+    if type_.is_ordered:
+        return convert_values(source, type_, rules) if isinstance(source, list) else convert_array(source, type_, rules)
+    from millstream.engine.ingest.nested_columns import nested_column_of  # most streams have plain columns
+
+    return nested_column_of(source, type_, rules)
 
 
 class Coercer:

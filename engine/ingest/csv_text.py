@@ -21,8 +21,7 @@ from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions.text_columns import parse_column
 from millstream.engine.ingest.arrays import Rules, from_bytes, written_out
 from millstream.engine.ingest.checks import OUT_OF_RANGE, Coerced, Converted, Failed, Reasons, instants_from_units
-from millstream.engine.ingest.coerce import Coercer
-from millstream.engine.ingest.nested_columns import column_of
+from millstream.engine.ingest.coerce import Coercer, column_of
 from millstream.protocol.values import arrow_functions as pc
 from millstream.protocol.values.csv import CsvRecord, split_regular, tokenize
 

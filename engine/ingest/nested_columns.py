@@ -18,14 +18,14 @@ from millstream.engine.ingest.checks import Converted, Failed
 from millstream.engine.ingest.python_values import convert_values
 
 
-def column_of(source: Any, type_: DataType, rules: Rules) -> Converted:
+def nested_column_of(source: Any, type_: DataType, rules: Rules) -> Converted:
     """Return a list of Python values (None is NULL) or an Arrow array as a column, with the rows that do not fit and why."""
     if type_.is_ordered:
         return convert_values(source, type_, rules) if isinstance(source, list) else convert_array(source, type_, rules)
     inside = replace(rules, unit=None, bare_instants=False)
 
     def part(below: Any, inner: DataType) -> Converted:
-        return column_of(below, inner, inside)
+        return nested_column_of(below, inner, inside)
 
     if isinstance(source, list):
         return from_values(source, type_, part, ignore_extra=rules.ignore_extra)
@@ -57,5 +57,5 @@ def _one_by_one(array: Any, type_: DataType, rules: Rules) -> Converted:
         except UnicodeDecodeError as error:
             failed[i] = f"invalid UTF-8 at byte {error.start}"
             values.append(None)
-    column, more = column_of(pa.array(values, array.type), type_, rules)
+    column, more = nested_column_of(pa.array(values, array.type), type_, rules)
     return Column(type_, column.values), {**more, **failed}

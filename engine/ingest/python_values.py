@@ -16,7 +16,7 @@ from millstream.engine.data.types import BIGINT, INT, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, is_number, parse_value
 from millstream.engine.ingest.arrays import Rules, convert_array
 from millstream.engine.ingest.checks import NESTED_HINT, OUT_OF_RANGE, Converted, Failed, instants_from_units, unit_needed
-from millstream.protocol.values.json_values import Number
+from millstream.protocol.values import Number
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EPOCH_DAY = datetime.date(1970, 1, 1)

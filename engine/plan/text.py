@@ -11,7 +11,6 @@ from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, JSON, NUL
 from millstream.engine.expressions.build import integer_literal
 from millstream.engine.expressions.chain import CHAIN
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
-from millstream.engine.expressions.json_functions import path_text
 from millstream.engine.expressions.values import format_date, format_decimal, format_timestamp
 from millstream.engine.language.names import quote_name
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
@@ -138,6 +137,8 @@ class _Writer:
             return f"MAP {{{', '.join(f'{k}: {v}' for k, v in zip(written[::2], written[1::2], strict=True))}}}"
         if name == "struct":
             return f"ROW({', '.join(f'{w} AS {quote_name(part)}' for w, part in zip(written, node.options, strict=True))})"
+        from millstream.engine.expressions.json_functions import path_text
+
         return f"{name.upper()}({written[0]}, {quoted(path_text(node.options[0]))})"
 
 

@@ -13,16 +13,10 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from millstream.protocol.values import Number
+
 DEPTH_MAX = 64
 """Levels of a JSON value or of a nested one."""
-FIELD_METADATA: dict[bytes | str, bytes | str] = {b"millstream.type": b"JSON"}
-"""What marks an Arrow string field whose texts are JSON."""
-
-
-class Number(str):
-    """The digits of a JSON number with a point or an exponent, kept as text so that nothing is lost before its type is known."""
-
-    __slots__ = ()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from millstream.protocol.values import FIELD_METADATA
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.json_values import FIELD_METADATA
 
 _ESCAPED_IN_JSON = '["\\\\\\x00-\\x1f\\x7f]'  # what a JSON string may not hold bare (and DEL, for terminals)
 _QUOTED_IN_CSV = '[,"\\r\\n]|^$|^\\s|\\s$'
