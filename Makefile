@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench types lint contracts docs rooms tests damage faults soak experiments pins clean
+.PHONY: help setup demo test bench types lint contracts docs rooms tests damage cluster faults soak experiments pins clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -55,6 +55,9 @@ bench: $(READY) ## all benchmarks; each checks its answer (one: .venv/bin/millst
 
 damage: $(READY) ## ten thousand damages to journals, none of which may lose a row in silence
 	$(BIN)/python -m pytest -s -m damage tests/server/test_journal_damage.py $(ARGS)
+
+cluster: $(READY) ## every golden case and hundreds of random queries on Spark, and its kills
+	$(BIN)/python -m pytest -m cluster tests/feeder/spark $(ARGS)
 
 SEEDS := 0-199
 

@@ -31,6 +31,7 @@ SUMMARIES = {
     "top": "Watch queries, queues, latency, policy and shedding.",
     "record": "Record a running server into FILE.",
     "run": "Run a script on files, without a server.",
+    "spark": "Run a script's queries on Spark.",
     "journal": "Check, show and salvage the journal of a data directory, without a server.",
     "simulate": "Simulate a workload or a recording under policies.",
     "experiment": "List and run the experiments.",

@@ -124,6 +124,23 @@ class MergedPart:
     positions: Int64Array
 
 
+@dataclass(frozen=True, slots=True)
+class GivenPart:
+    """One source's rows whose places and watermark are known from elsewhere: a part of a stream that was cut, or an operator's results.
+
+    `seqs` are the rows' arrival numbers (never falling), `times_us` their event times. After the item `moved[i]`, a row of this source or
+    not, W is at least `reached_us[i]`; both never fall, and all numbers lie in the interval that is pushed. `ends`: its last item ends it.
+    """
+
+    source: Source
+    columns: Sequence[Column]
+    seqs: Int64Array
+    times_us: Int64Array
+    moved: Int64Array
+    reached_us: Int64Array
+    ends: bool = False
+
+
 class Ingress:
     """The one door for rows: gives each its arrival number and puts it in its stream's log, under one lock."""
 
@@ -208,6 +225,29 @@ class Ingress:
             self._publish()
         return ingested
 
+    def push_given(self, parts: Sequence[GivenPart], hi: int, *, arrival_ns: int) -> list[Ingested]:
+        """Let in all that the parts' sources have up to the arrival number `hi`: the rows, and how W moved between them.
+
+        The numbers must not have been given out, which is asserted: only an engine that is fed like this throughout can be.
+        """
+        with self.lock:
+            lo = self._reserved
+            assert lo <= hi
+            assert all(not len(n) or lo <= int(n[0]) <= int(n[-1]) < hi for part in parts for n in (part.seqs, part.moved))
+            self._reserved = hi
+            ingested = []
+            for part in parts:
+                source = part.source
+                moved, reached = part.moved, np.maximum(part.reached_us, source.watermark_us)
+                if part.ends:
+                    moved, reached = np.append(moved, hi - 1), np.append(reached, TIME_MAX)
+                track = StepTrack(source.log.hi, hi, source.watermark_us, moved, reached)
+                ingested.append(
+                    self.push_again(source, part.columns, part.seqs, part.times_us, track, arrival_ns=arrival_ns, ends=part.ends)
+                )
+            self._publish()
+        return ingested
+
     def push_again(
         self,
         source: Source,
@@ -217,6 +257,7 @@ class Ingress:
         track: WatermarkTrack,
         *,
         arrival_ns: int,
+        ends: bool = False,
     ) -> Ingested:
         """Let in rows that came once, with the arrival numbers and the W that they had: `track` goes on where the source's log ends.
 
@@ -224,9 +265,9 @@ class Ingress:
         """
         with self.lock:
             train = _rows_train(source, columns, len(seqs), track.lo, track.hi, Numbers(len(seqs), array=times), arrival_ns, track)
-            train.seq = Numbers(len(seqs), array=seqs)
+            train.seq, train.ended = Numbers(len(seqs), array=seqs), ends
             arrivals = self._append(source, train, arrival_ns)
-            source.watermark_us = track.end
+            source.watermark_us, source.ended = track.end, source.ended or ends
         return Ingested(source.definition.name, track.lo, track.hi, tuple(arrivals), track.end)
 
     def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[Arrived, ...]) -> Ingested:

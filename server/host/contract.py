@@ -232,14 +232,3 @@ class KeptResults:
 
     entries: list[tuple[int, Any]] = field(default_factory=list)
     missing: int = 0
-
-
-def rows_in(columns: Sequence[Column]) -> int:
-    """Return the number of rows."""
-    return len(columns[0]) if columns else 0
-
-
-def slices(columns: Sequence[Column], rows_max: int) -> Iterator[list[Column]]:
-    """Yield columns in pieces of at most `rows_max` rows."""
-    for start in range(0, rows_in(columns), rows_max):
-        yield [c.slice(start, min(start + rows_max, rows_in(columns))) for c in columns]

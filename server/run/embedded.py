@@ -76,7 +76,7 @@ class ReplayOutcome:
 
 
 def run_replay(replay: Replay) -> ReplayOutcome:
-    """Run a script. What is wrong with the script, the inputs or the rows is in `failure`; nothing is raised for it."""
+    """Return what came of a script. What is wrong with the script, the inputs or the rows is in `failure`; nothing is raised for it."""
     outcomes = ReplayOutcome()
     try:
         _Run(replay, outcomes).run()

@@ -11,7 +11,7 @@ from millstream.feeder.session import start_session, stop_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A local session on two threads, started once."""
-    session = start_session("local[2]", brief=True)
+    """A local session on two threads, started once. A task that fails is tried again, as on a cluster."""
+    session = start_session("local[2,2]", brief=True)
     yield session
     stop_session(session)

@@ -1,0 +1,172 @@
+"""Stored rows in blocks: a row group of a Parquet file, another file whole, or a stretch of a DataFrame, read by the engine's own ingest.
+
+A row that a stream would refuse is refused here too and has no place in the order.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.data.arrow import arrow_type
+from millstream.engine.data.column import Column, concat_columns, null_column
+from millstream.engine.data.event_time import event_times, time_position
+from millstream.engine.data.schema import OnError, StreamDefinition
+from millstream.engine.data.train import Int64Array
+from millstream.engine.data.types import TIMESTAMP
+from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.ingest.coerce import coerce_batch
+from millstream.engine.ingest.readers import Reader, file_format
+from millstream.feeder.errors import SourceError
+from millstream.feeder.spark.order import steps_of
+from millstream.protocol.values.packed import split_name, unpacked
+from pyarrow import parquet
+
+HIDDEN = ("_", ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block: number `number` of its stream's, a row group `group` of a file, a whole file (None), or Arrow bytes."""
+
+    stream: str
+    number: int
+    path: str = ""
+    group: int | None = None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFacts:
+    """What is known of a block: rows accepted and refused, the greatest event time (TIME_MIN without rows), where that rises, if asked."""
+
+    stream: str
+    number: int
+    rows: int
+    greatest_us: int
+    refused: int = 0
+    first_refusal: str = ""
+    values_us: Int64Array | None = None
+    places: Int64Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Accepted rows of a block: columns (those not asked for are NULL), event times, refusals."""
+
+    columns: list[Column]
+    times_us: Int64Array
+    refused: int = 0
+    first_refusal: str = ""
+
+
+def files_of(path: str) -> list[str]:
+    """Return the files that a path means: itself, those of a folder and below it, or those a pattern matches; sorted by name.
+
+    SourceError when there are none, or some of them are of no format that is known.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = sorted(
+            p for p in place.rglob("*") if p.is_file() and not any(part.startswith(HIDDEN) for part in p.relative_to(place).parts)
+        )
+    else:
+        found = [place] if place.is_file() else sorted(Path(p) for p in glob.glob(path, recursive=True))
+    if not found:
+        raise SourceError(f"there are no files at {path}", hint="give a file, a folder or a pattern such as 'rows/*.parquet'")
+    odd = next((p for p in found if file_format(p) is None), None)
+    if odd is not None:
+        raise SourceError(f"cannot tell the format of {odd}", hint="name it .parquet, .csv, .jsonl or .arrow (perhaps with .gz or .zst)")
+    return [str(p) for p in found]
+
+
+def blocks_of(stream: str, path: str) -> list[Block]:
+    """Return the blocks of a path, in order. Parquet files are opened for the number of their row groups."""
+    found: list[Block] = []
+    for file in files_of(path):
+        groups: Sequence[int | None] = (None,)
+        if file_format(Path(file)) == "parquet":
+            groups = range(parquet.read_metadata(file).num_row_groups)
+        found += [Block(stream, len(found) + i, file, group) for i, group in enumerate(groups)]
+    return found
+
+
+def facts_of(block: Block, definition: StreamDefinition, with_steps: bool) -> BlockFacts:
+    """Return what is known of a block: from the footer of a Parquet file where that says it, else by reading."""
+    if block.group is not None and not with_steps:
+        known = _footer_facts(block, definition)
+        if known is not None:
+            return known
+    rows = read_block(block, definition, ())
+    times = rows.times_us
+    values, places = steps_of(times) if with_steps else (None, None)
+    greatest = int(times.max()) if len(times) else TIME_MIN
+    return BlockFacts(block.stream, block.number, len(times), greatest, rows.refused, rows.first_refusal, values, places)
+
+
+def _footer_facts(block: Block, definition: StreamDefinition) -> BlockFacts | None:
+    position = time_position(definition)
+    assert position is not None
+    field = definition.schema.fields[position]
+    with parquet.ParquetFile(block.path) as file:
+        schema = file.schema_arrow
+        if field.type != TIMESTAMP or not all(f.nullable for f in definition.schema.fields) or not _fits(schema, definition):
+            return None
+        group = file.metadata.row_group(block.group)
+        column = next((group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema == field.name), None)
+        statistics = None if column is None else column.statistics
+        if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
+            return None
+        greatest = pa.scalar(statistics.max, arrow_type(TIMESTAMP)).value
+        return BlockFacts(block.stream, block.number, group.num_rows, greatest)
+
+
+def _fits(schema: pa.Schema, definition: StreamDefinition) -> bool:
+    """Whether no row of a file of this schema can be refused but for a NULL or for text that is no UTF-8."""
+    names = set(schema.names)
+    return all(f.name in names and schema.field(f.name).type == arrow_type(f.type) for f in definition.schema.fields)
+
+
+def read_block(block: Block, definition: StreamDefinition, wanted: Collection[int]) -> Rows:
+    """Return the accepted rows of a block, with the columns at the positions `wanted` and the event time."""
+    position = time_position(definition)
+    assert position is not None
+    if block.data is not None:
+        with pa.ipc.open_stream(pa.py_buffer(block.data)) as reader:
+            return _rows(definition, position, [coerce_batch(batch, definition, ignore_extra=True) for batch in reader])
+    if block.group is None:
+        with unpacked(Path(block.path).open("rb"), split_name(Path(block.path))[1]) as opened:
+            form = file_format(Path(block.path))
+            assert form is not None
+            reader = Reader(opened, Path(block.path).name, form, definition)
+            return _rows(definition, position, list(reader.chunks()), reader)
+    with parquet.ParquetFile(block.path) as file:
+        names = None
+        if _fits(file.schema_arrow, definition):
+            fields = definition.schema.fields
+            names = [f.name for i, f in enumerate(fields) if i in wanted or i == position or not f.nullable]
+        table = file.read_row_group(block.group, columns=names, use_threads=False)
+    return _rows(definition, position, [coerce_batch(table, definition, ignore_extra=True)])
+
+
+def _rows(definition: StreamDefinition, position: int, parts: Sequence[Any], reader: Reader | None = None) -> Rows:
+    refused, first = 0, ""
+    for part in parts:
+        if part.rejected:
+            rejection = part.rejected[0]
+            place = f"row {rejection.index + 1}" if reader is None else reader.place(rejection.index)
+            if definition.on_error is OnError.FAIL:
+                raise SourceError(f"{definition.name}: {place}: {rejection.reason}", hint="the stream says ON ERROR FAIL")
+            first = first or f"{place}: {rejection.reason}"
+            refused += len(part.rejected)
+    full = [part for part in parts if part.rows]
+    fields = definition.schema.fields
+    if not full:
+        return Rows([null_column(f.type, 0) for f in fields], np.empty(0, dtype=np.int64), refused, first)
+    columns = [concat_columns([part.columns[i] for part in full]) for i in range(len(fields))]
+    return Rows(columns, event_times(columns[position], definition.time), refused, first)

@@ -1,0 +1,115 @@
+"""`millstream spark`: a script's queries over stored data, or over files as they come, on Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Split each NAME=PATH at the first equals sign; a name stands once."""
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not (name and equals and path):
+            raise click.BadParameter(f"{value} is not of the form NAME=PATH")
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice; a folder or a pattern such as 'rows/*.parquet' means several files")
+        found[name] = path
+    return found
+
+
+_SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_MASTER = click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+_PARTITIONS = click.option("--partitions", type=click.IntRange(min=1), help="Buckets of keys behind a shuffle. Default: as many as slots.")
+
+
+@click.group("spark")
+def spark() -> None:
+    """Run a script's queries on Spark: the same rows as `millstream run` gives."""
+
+
+@spark.command("run")
+@_SCRIPT
+@click.option("--input", "inputs", metavar="STREAM=PATH", multiple=True, callback=_pairs, help="A file, a folder or a pattern of files.")
+@click.option(
+    "--output", "outputs", metavar="QUERY=FOLDER", multiple=True, callback=_pairs, help="Write a query's rows there, as Parquet files."
+)
+@click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
+@_PARTITIONS
+@_MASTER
+def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], format_: str, partitions: int | None, master: str) -> None:
+    """Run SCRIPT over stored data, once.
+
+    The rows of queries without --output go to standard output, in the order of `millstream run`; they must fit into memory.
+    """
+    from millstream.feeder.spark.run import SparkScript
+    from millstream.server.run.output import write_results
+
+    with _told(), _session(master) as session:
+        found = SparkScript(session, _text(script), inputs, partitions)
+        names = [q.name for q in found.script.queries]
+        strange = next((name for name in outputs if name not in names), None)
+        if strange is not None:
+            said = f"the queries are {', '.join(names)}" if names else f"{found.script.whole}, so all rows go to standard output"
+            raise click.ClickException(f"there is no query {strange}; {said}")
+        for number, query in enumerate(found.script.queries):
+            if query.name in outputs:
+                rows = found.write(number, outputs[query.name])
+                click.echo(f"{query.name}: {rows} row{'' if rows == 1 else 's'} in {outputs[query.name]}", err=True)
+        results = found.tables(leave_out=outputs)
+        for message in dict.fromkeys(found.messages):
+            click.echo(message, err=True)
+        write_results(results, format_, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+@spark.command("explain")
+@_SCRIPT
+def explain_command(script: Path) -> None:
+    """Show how the queries of SCRIPT are cut: which operators run anywhere, which by key, which in one place, and why."""
+    from millstream.feeder.spark.explain import explained
+
+    with _told():
+        for line in explained(_text(script)):
+            click.echo(line)
+
+
+def _text(script: Path) -> str:
+    try:
+        return script.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{script} is not UTF-8 text (byte {error.start})") from error
+
+
+@contextmanager
+def _session(master: str) -> Iterator[Any]:
+    from millstream.feeder.session import spark_session
+
+    with spark_session(master) as session:
+        yield session
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what went wrong, in the driver or in a task, in one sentence."""
+    from millstream.engine.data.errors import EngineError
+    from millstream.feeder.errors import FeederError
+    from millstream.feeder.spark.failures import what_failed
+
+    try:
+        yield
+    except FeederError as error:
+        raise click.ClickException(f"{error.message}; {error.hint}" if error.hint else error.message) from error
+    except EngineError as error:
+        raise click.ClickException(str(error)) from error
+    except Exception as error:
+        sentence = what_failed(error)
+        if sentence is None:
+            raise
+        raise click.ClickException(sentence) from error

@@ -1,0 +1,93 @@
+"""DataFrames into blocks of Arrow bytes, and Arrow bytes into DataFrames: both by `mapInArrow`, which passes whole batches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from millstream.engine.data.schema import Schema, StreamDefinition
+from millstream.engine.data.types import DataType, Kind
+from millstream.feeder.errors import SourceError
+from millstream.feeder.spark.blocks import Block
+
+_SPARK_TYPES = {
+    Kind.NULL: "void",
+    Kind.BOOLEAN: "boolean",
+    Kind.INT: "int",
+    Kind.BIGINT: "bigint",
+    Kind.DOUBLE: "double",
+    Kind.TEXT: "string",
+    Kind.TIMESTAMP: "timestamp",
+    Kind.DATE: "date",
+    Kind.INTERVAL: "interval day to second",
+}
+BATCH_ROWS = 65_536
+
+
+def spark_type(type_: DataType) -> str:
+    """Return a type in the words of Spark SQL."""
+    if type_.kind is Kind.DECIMAL:
+        return f"decimal({type_.precision},{type_.scale})"
+    if type_.kind is Kind.LIST:
+        assert type_.element is not None
+        return f"array<{spark_type(type_.element)}>"
+    return _SPARK_TYPES[type_.kind]
+
+
+def spark_schema(schema: Schema) -> str:
+    """Return a schema in the words of Spark SQL."""
+    return ", ".join(f"`{f.name.replace('`', '``')}` {spark_type(f.type)}" for f in schema.fields)
+
+
+def blocks_of_frame(frame: Any, definition: StreamDefinition) -> Any:
+    """Return an RDD of the blocks of a DataFrame, in the order of its partitions and their rows.
+
+    They are kept, as they are read twice and a DataFrame need not give its rows in the same order again.
+    """
+    from pyspark import StorageLevel
+
+    names = [f.name for f in definition.schema.fields if f.name in frame.columns]
+    if definition.time.column not in names:
+        raise SourceError(
+            f"the DataFrame for {definition.name} has no column {definition.time.column}", hint=f"it has {', '.join(frame.columns)}"
+        )
+    with quietly():
+        packed = frame.select(*[f"`{n.replace('`', '``')}`" for n in names]).mapInArrow(_packed, "data binary")
+    stream = definition.name
+    parts = packed.rdd.mapPartitionsWithIndex(lambda part, rows: ((part, i, bytes(row[0])) for i, row in enumerate(rows)))
+    kept = parts.persist(StorageLevel.MEMORY_AND_DISK)
+    numbers = {place: n for n, place in enumerate(sorted(kept.map(lambda item: item[:2]).collect()))}
+    return kept.map(lambda item: Block(stream, numbers[item[0], item[1]], data=item[2]))
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep back that Spark warns of the installed pandas: only Arrow is used here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        yield
+
+
+def _packed(batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        yield pa.record_batch([pa.array([memoryview(sink.getvalue())], pa.binary())], names=["data"])
+
+
+def frame_of(session: Any, results: Any, schema: Schema) -> Any:
+    """Return results, an RDD of Arrow bytes with the order of their rows behind the columns, as a DataFrame."""
+
+    def opened(batches: Iterable[Any]) -> Iterator[Any]:
+        from millstream.feeder.spark.pieces import result_table, without_order
+
+        for batch in batches:
+            for data in batch.column(0):
+                yield from without_order(result_table(data.as_py(), schema)).to_batches()
+
+    with quietly():
+        return session.createDataFrame(results.map(lambda data: (bytearray(data),)), "data binary").mapInArrow(opened, spark_schema(schema))

@@ -1,0 +1,399 @@
+"""What runs inside a task: the engine's operators over one block, then over one bucket of keys, then over what is left for one place.
+
+What is shuffled are Arrow bytes: the columns of an exchange, then each row's place, event time and, where W matters behind the shuffle,
+W of each exchange before the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
+from millstream.engine.data.column import Column
+from millstream.engine.data.schema import Field, Schema, StreamDefinition
+from millstream.engine.data.train import Int64Array, Numbers, Train
+from millstream.engine.data.types import BIGINT
+from millstream.engine.data.watermarks import TIME_MAX
+from millstream.engine.expressions.ir import ColumnRef
+from millstream.engine.language.recipes import ProjectRecipe
+from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
+from millstream.feeder.spark.blocks import Block, read_block
+from millstream.feeder.spark.buckets import buckets_of
+from millstream.feeder.spark.cuts import MERGEABLE, ORDER, PLACE, REST, Cut, Exchange, columns_read, cut, schema_of
+from millstream.feeder.spark.order import Steps, least_moves, moves_of, place_rows
+from millstream.feeder.spark.script import Node, read_script
+from millstream.server.embedded.piece import Moves, PieceEngine, PlacedRows
+
+CHUNK_ROWS = 65_536
+Sent = tuple[int, tuple[int, bytes]]
+"""(bucket, (number of the exchange, Arrow bytes))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every task of a query is told: the script and the query's place in it, how many buckets, and how inputs stand together.
+
+    `steps` has the step functions of the inputs where the query reads several, by stream. `last_us` is W behind each stream's last row,
+    `places` how many rows there are in all.
+    """
+
+    text: str
+    query: int
+    buckets: int
+    steps: Mapping[str, Steps]
+    last_us: Mapping[str, int]
+    places: int = 0
+
+    @property
+    def cut(self) -> Cut:
+        """The query's cut, made once in each Python worker."""
+        return _cut(self.text, self.query)
+
+    @property
+    def streams(self) -> Mapping[str, StreamDefinition]:
+        """The script's streams."""
+        return read_script(self.text).streams
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The streams that rows come to, in the order of the inputs."""
+        return tuple(s for s in self.last_us if s in self.cut.streams)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a block begins: the number of rows before it in its input, and the greatest event time of those."""
+
+    first: int
+    before_us: int
+
+
+@lru_cache(maxsize=64)
+def _cut(text: str, query: int) -> Cut:
+    return whole_or_cut(read_script(text).queries[query].root)
+
+
+def whole_or_cut(root: Node) -> Cut:
+    """Return the cut of a plan; one that cannot be spread is a bucket of all rows of its streams."""
+    found = cut(root)
+    if found.exchanges:
+        return found
+    streams = _sources(root)
+    exchanges = tuple(Exchange(name, SourceNode(name, schema), (name,)) for name, schema in streams.items())
+    return Cut(found.label, exchanges, root, reason=found.reason, operators=found.operators)
+
+
+def _sources(node: Node) -> dict[str, Schema]:
+    if isinstance(node, SourceNode):
+        return {node.stream: node.schema}
+    found: dict[str, Schema] = {}
+    for ref in node.inputs:
+        found |= _sources(ref.node)
+    return found
+
+
+# -- before the shuffle -------------------------------------------------------------------------------------------------------
+
+
+def run_block(task: Task, block: Block, begin: Begin) -> Iterator[Sent]:
+    """Run the first stage over one block and yield what is to be shuffled; without a second stage the rows, with their order."""
+    plan = task.cut
+    definition = task.streams[block.stream]
+    mine = [e for e in plan.exchanges if block.stream in e.streams]
+    wanted = set[int]().union(*(columns_read(e.root).get(block.stream, set()) for e in mine))
+    rows = read_block(block, definition, wanted)
+    count = len(rows.times_us)
+    if not count:
+        return
+    placed = place_rows(block.stream, rows.times_us, begin.first, begin.before_us, definition.time.delay_us, task.inputs, task.steps)
+    for exchange in mine:
+        number = plan.exchanges.index(exchange)
+        trains = _first_stage(task, exchange, block.stream, rows.columns, rows.times_us, placed.places, placed.watermarks_us)
+        for train in trains:
+            at = train.seq.array() - 1
+            columns = [train.column(i) for i in range(len(train.schema))]
+            if plan.second is None:
+                yield 0, (number, _bytes(train.schema, columns, {_ORDER_NAMES[0]: placed.places[at]}))
+                continue
+            extra = {}
+            if plan.label != MERGEABLE:
+                extra = {PLACE: placed.places[at], _TIME: train.time.array()}
+                for other, each in enumerate(plan.exchanges):
+                    extra[f"_w{other}"] = _least([placed.watermarks_us[s] for s in each.streams])[at]
+            for bucket, index in buckets_of([columns[k] for k in exchange.keys], train.rows, task.buckets):
+                kept = columns if index is None else [c.take(index) for c in columns]
+                kept_extra = extra if index is None else {name: values[index] for name, values in extra.items()}
+                yield bucket, (number, _bytes(train.schema, kept, kept_extra))
+
+
+_TIME = "_time"
+_ORDER_NAMES = ("_o1", "_o2", "_o3")
+
+
+def _least(tracks: Sequence[Int64Array]) -> Int64Array:
+    least: Int64Array = np.minimum.reduce(list(tracks))
+    return least
+
+
+def _first_stage(
+    task: Task,
+    exchange: Exchange,
+    stream: str,
+    columns: Sequence[Column],
+    times_us: Int64Array,
+    places: Int64Array,
+    watermarks_us: Mapping[str, Int64Array],
+) -> Iterator[Train]:
+    """Yield the results over a block's rows; their arrival numbers count the rows from 1."""
+    root, rows = exchange.root, len(times_us)
+    given = [*columns, Column(BIGINT, places)] if exchange.needs_place else list(columns)
+    if isinstance(root, SourceNode):
+        root = _passing_all(root)
+    engine = PieceEngine(root, [_source(task, name, exchange.needs_place) for name in exchange.streams])
+    others = [name for name in exchange.streams if name != stream]
+    ahead = int(watermarks_us[stream][0])
+    seqs = np.arange(1, rows + 1, dtype=np.int64)
+    if not others:
+        engine.move(stream, ahead)  # which takes the arrival number 0
+    else:
+        engine.give({}, {name: Moves(seqs[:1] - 1, watermarks_us[name][:1]) for name in (stream, *others)}, 1)
+    delay_us = task.streams[stream].time.delay_us
+    for start in range(0, rows, CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, rows)
+        part = [c.slice(start, stop) for c in given]
+        if not others:
+            engine.take(stream, part)
+        else:
+            after = np.maximum.accumulate(np.maximum(times_us[start:stop] - delay_us, watermarks_us[stream][start:stop]))
+            moves = {stream: Moves(seqs[start:stop], after)}
+            # W of another input before a row is told with the row before it, that before the first with the number 0.
+            for name in others:
+                ahead_of = watermarks_us[name][start + 1 : stop + 1]
+                moves[name] = Moves(seqs[start : start + len(ahead_of)], ahead_of)
+            engine.give({stream: PlacedRows(part, seqs[start:stop], times_us[start:stop])}, moves, stop + 1)
+        yield from engine.results()
+    engine.end()
+    for train in engine.results():
+        yield _at_most(train, rows)
+
+
+def _at_most(train: Train, rows: int) -> Train:
+    """Rows that the end of a block gives stand at its last row: where they are merged, their place is told by their columns."""
+    changed = train.__copy__()
+    changed.seq = Numbers(train.rows, array=np.minimum(train.seq.array(), rows))
+    return changed
+
+
+def _passing_all(source: SourceNode) -> PhysicalNode:
+    columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(source.schema.fields))
+    return PhysicalNode(ProjectRecipe(source.schema, columns), (InputRef(source),))
+
+
+def _source(task: Task, name: str, with_place: bool) -> StreamDefinition:
+    definition = task.streams[name]
+    if not with_place:
+        return definition
+    return replace(definition, schema=Schema((*definition.schema.fields, Field(PLACE, BIGINT))))
+
+
+# -- behind it ----------------------------------------------------------------------------------------------------------------
+
+
+def run_bucket(task: Task, bucket: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+    """Run the second stage over a bucket's rows and yield its results with their order, as Arrow bytes."""
+    plan = task.cut
+    assert plan.second is not None
+    by_exchange: dict[int, list[pa.Table]] = {}
+    for number, data in sent:
+        by_exchange.setdefault(number, []).append(_table(data))
+    engine = second_engine(plan)
+    if plan.label == MERGEABLE:
+        for table in by_exchange.get(0, []):
+            engine.take(plan.exchanges[0].name, _columns(table, schema_of(plan.exchanges[0].root)))
+        engine.end()
+    else:
+        feed_bucket(engine, task, {n: pa.concat_tables(tables) for n, tables in by_exchange.items()})
+        end_bucket(engine, task)
+    yield from ordered(plan, engine.results())
+
+
+def end_bucket(engine: PieceEngine, task: Task) -> None:
+    """End the exchanges as `millstream run` ends their streams: one after the other in the order in which the script creates them."""
+    left = {e.name: set(e.streams) for e in task.cut.exchanges}
+    for stream in task.streams:
+        over = [name for name, streams in left.items() if streams == {stream}]
+        for streams in left.values():
+            streams.discard(stream)
+        if over:
+            engine.end(over)
+
+
+def second_engine(plan: Cut) -> PieceEngine:
+    """Return an engine for the second stage."""
+    assert plan.second is not None
+    schemas = _sources(plan.second)
+    return PieceEngine(_node(plan.second), [StreamDefinition(e.name, schemas[e.name]) for e in plan.exchanges])
+
+
+def _node(root: Node) -> PhysicalNode:
+    return _passing_all(root) if isinstance(root, SourceNode) else root
+
+
+def feed_bucket(engine: PieceEngine, task: Task, tables: Mapping[int, pa.Table]) -> None:
+    """Let a bucket's rows in, all exchanges' in one order, with W before each row and behind the last of all."""
+    plan = task.cut
+    tables = {n: t.take(np.argsort(t.column(PLACE).to_numpy(), kind="stable")) for n, t in tables.items() if t.num_rows}
+    places = {n: t.column(PLACE).to_numpy() for n, t in tables.items()}
+    joined = np.concatenate([*places.values(), np.empty(0, dtype=np.int64)])
+    order = np.argsort(joined, kind="stable")
+    every = joined[order]
+    if plan.needs_moves:
+        moves = exact_moves(task)
+    else:
+        moves = {}
+        for number, exchange in enumerate(plan.exchanges):
+            told = np.concatenate([*(t.column(f"_w{number}").to_numpy() for t in tables.values()), np.empty(0, dtype=np.int64)])[order]
+            last = min(task.last_us[s] for s in exchange.streams)
+            moves[exchange.name] = Moves(np.append(every - 1, task.places), np.append(told, last))
+    times = {n: t.column(_TIME).to_numpy() for n, t in tables.items()}
+    columns = {n: _columns(t, schema_of(plan.exchanges[n].root)) for n, t in tables.items()}
+    assert plan.second is not None
+    wanted = _sources(plan.second)
+    for n, at in places.items():
+        if len(wanted[plan.exchanges[n].name]) > len(columns[n]):
+            columns[n].append(Column(BIGINT, at))
+    start = 0
+    while start < len(every):
+        stop = min(start + CHUNK_ROWS, len(every))
+        stop = int(np.searchsorted(every, every[stop - 1], side="right"))  # rows of one place stay together
+        upto = int(every[stop - 1]) + 1
+        rows = {}
+        for number, at in places.items():
+            first, end = np.searchsorted(at, every[start], "left"), np.searchsorted(at, every[stop - 1], "right")
+            part = [c.slice(int(first), int(end)) for c in columns[number]]
+            rows[plan.exchanges[number].name] = PlacedRows(part, at[first:end], times[number][first:end])
+        engine.give(rows, _moves_below(moves, engine.next_seq, upto), upto)
+        start = stop
+    upto = max(engine.next_seq, task.places + 1)
+    engine.give({}, _moves_below(moves, engine.next_seq, upto), upto)
+
+
+def _moves_below(moves: Mapping[str, Moves], lo: int, hi: int) -> dict[str, Moves]:
+    """Return the moves in [lo, hi); one at a number that has been let in already would have come with it."""
+    found = {}
+    for name, all_moves in moves.items():
+        start, stop = np.searchsorted(all_moves.seqs, (lo, hi))
+        found[name] = Moves(all_moves.seqs[start:stop], all_moves.values_us[start:stop])
+    return found
+
+
+def exact_moves(task: Task) -> dict[str, Moves]:
+    """Return all moves of W of each exchange, where an answer depends on which row of all made them."""
+    alone = {s: moves_of(s, task.inputs, task.steps) for s in task.inputs}
+    return {e.name: Moves(*least_moves([alone[s] for s in e.streams])) for e in task.cut.exchanges}
+
+
+def ordered(plan: Cut, trains: Sequence[Train]) -> Iterator[bytes]:
+    """Yield results of the second stage with three integers that order them; without ORDER's columns as they came."""
+    for train in trains:
+        width = len(train.schema)
+        seqs = train.seq.array()
+        if tuple(f.name for f in train.schema.fields[-len(ORDER) :]) != tuple(f.name for f in ORDER):
+            yield _bytes(
+                train.schema,
+                train.columns(),
+                {
+                    _ORDER_NAMES[0]: seqs,
+                    _ORDER_NAMES[1]: np.zeros(len(seqs), dtype=np.int64),
+                    _ORDER_NAMES[2]: np.zeros(len(seqs), dtype=np.int64),
+                },
+            )
+            continue
+        shown = width - len(ORDER)
+        end, begin, first = (_integers(train.column(shown + i)) for i in range(3))
+        keys = (end, begin, first) if plan.by_window else (seqs, end, begin)
+        extra = dict(zip(_ORDER_NAMES, keys, strict=True))
+        yield _bytes(Schema(train.schema.fields[:shown]), [train.column(i) for i in range(shown)], extra)
+
+
+def _integers(column: Column) -> Int64Array:
+    values: Int64Array = column.values
+    return values if column.valid is None else np.where(column.valid, values, TIME_MAX)
+
+
+def in_order(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return results of all buckets as one table in their order, with the columns that order them."""
+    table = pa.concat_tables(tables)
+    keys = [table.column(name).to_numpy() for name in reversed(_ORDER_NAMES) if name in table.column_names]
+    return table.take(np.lexsort(keys)) if table.num_rows else table
+
+
+def without_order(table: pa.Table) -> pa.Table:
+    """Return the columns that were asked for."""
+    return table.drop_columns([name for name in _ORDER_NAMES if name in table.column_names])
+
+
+def run_rest(task: Task, sent: Iterable[bytes]) -> Iterator[bytes]:
+    """Run what is left for one place over the rows of closed windows, in order; those that end together come together."""
+    plan = task.cut
+    assert plan.rest is not None
+    tables = [_table(data) for data in sent]
+    engine = PieceEngine(_node(plan.rest), [_rest_source(plan)])
+    if tables:
+        table = in_order(tables)
+        ends = table.column(_ORDER_NAMES[0]).to_numpy()
+        closings, seqs = np.unique(ends, return_inverse=True)
+        columns = _columns(table, _rest_source(plan).schema)
+        seqs = seqs.astype(np.int64)
+        moves = Moves(np.arange(len(closings), dtype=np.int64), closings)
+        engine.give({REST: PlacedRows(columns, seqs, ends - 1)}, {REST: moves}, len(closings))
+    engine.end()
+    yield from ordered(plan, engine.results())
+
+
+def _rest_source(plan: Cut) -> StreamDefinition:
+    def find(node: Node) -> Schema | None:
+        if isinstance(node, SourceNode):
+            return node.schema if node.stream == REST else None
+        return next((s for ref in node.inputs if (s := find(ref.node)) is not None), None)
+
+    assert plan.rest is not None
+    schema = find(plan.rest)
+    assert schema is not None
+    return StreamDefinition(REST, schema)
+
+
+# -- Arrow --------------------------------------------------------------------------------------------------------------------
+
+
+def _bytes(schema: Schema, columns: Sequence[Column], extra: Mapping[str, Int64Array]) -> bytes:
+    """Return columns as an Arrow stream; they are named by their positions, as names may repeat."""
+    arrays = [column_to_arrow(c) for c in columns] + [pa.array(values, pa.int64()) for values in extra.values()]
+    names = [str(i) for i in range(len(columns))] + list(extra)
+    batch = pa.record_batch(arrays, names=names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(memoryview(sink.getvalue()))
+
+
+def _table(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()
+
+
+def _columns(table: pa.Table, schema: Schema) -> list[Column]:
+    return [column_from_arrow(table.column(i), f.type) for i, f in enumerate(schema.fields)]
+
+
+def result_table(data: bytes, schema: Schema) -> pa.Table:
+    """Return shuffled results with the query's names and types; columns of order stay behind them."""
+    table = _table(data)
+    kept = [name for name in table.column_names if name in _ORDER_NAMES]
+    arrays = [table.column(i) for i in range(len(schema))] + [table.column(name) for name in kept]
+    fields = [pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields] + [pa.field(name, pa.int64()) for name in kept]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,0 +1,231 @@
+"""Runs a script's queries over stored data or DataFrames: what the driver does.
+
+    answers = run(session, sql, {"s": "rows/*.parquet", "t": data_frame})
+    answers["q1"].show()
+
+Two passes: the first looks at event times (of Parquet files only at their footers), so that each block of rows knows its places and its
+watermark; the second runs the query's pieces (`pieces.py`), with a shuffle between the first piece and the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from millstream.engine.data.errors import UnknownName
+from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.watermarks import TIME_MIN
+from millstream.feeder.errors import SourceError
+from millstream.feeder.spark.blocks import Block, BlockFacts, blocks_of, facts_of
+from millstream.feeder.spark.frames import blocks_of_frame, frame_of
+from millstream.feeder.spark.order import STEPS_MAX, Steps, joined_steps, last_watermark
+from millstream.feeder.spark.output import write_parts
+from millstream.feeder.spark.pieces import Begin, Task, in_order, result_table, run_block, run_bucket, run_rest, without_order
+from millstream.feeder.spark.script import Script, read_script
+from millstream.server.results.outcome import NamedResult
+from millstream.server.run.embedded import Replay, run_replay
+
+BLOCKS_A_SLICE_MAX = 8
+
+
+@dataclass(slots=True)
+class Answers:
+    """The answers to a script's queries. `messages` are sentences for people."""
+
+    results: list[NamedResult] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where blocks stand: how each begins, W behind each stream's last row, step functions where several streams are read, all rows."""
+
+    begins: Mapping[tuple[str, int], Begin]
+    last_us: Mapping[str, int]
+    steps: Mapping[str, Steps]
+    rows: int
+    facts: Sequence[BlockFacts]
+
+
+class SparkScript:
+    """A script over inputs on a session. `inputs` maps streams to paths or DataFrames, in the order in which equal times arrive."""
+
+    def __init__(self, session: Any, text: str, inputs: Mapping[str, Any], partitions: int | None = None) -> None:
+        self.session = session
+        self.script: Script = read_script(text)
+        self.inputs = inputs
+        self.partitions = partitions or session.sparkContext.defaultParallelism
+        self.messages: list[str] = list(self.script.notes)
+        if self.script.whole is None:
+            for name in inputs:
+                if name not in self.script.streams:
+                    raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.script.streams))
+        self._blocks: dict[str, Any] = {}
+        self._told: set[str] = set()
+
+    # -- answers ----------------------------------------------------------------------------------------------------------------
+
+    def tables(self, leave_out: Collection[str] = ()) -> list[NamedResult]:
+        """Return each answer as it stands on `millstream run`'s standard output, in the driver's memory, save those of some queries."""
+        if self.script.whole is not None:
+            return self._whole()
+        found = []
+        for number, query in enumerate(self.script.queries):
+            if query.name in leave_out:
+                continue
+            parts = [result_table(data, query.schema) for data in self.results(number).toLocalIterator()]
+            table = without_order(in_order(parts)) if parts else None
+            found.append(NamedResult(query.name, query.schema, [] if table is None else table.combine_chunks().to_batches()))
+        return found
+
+    def _whole(self) -> list[NamedResult]:
+        """Run a script that acts as a whole in one task, as `millstream run` does."""
+        paths = []
+        for name, given in self.inputs.items():
+            if not isinstance(given, str | Path) or not Path(given).is_file():
+                raise SourceError(f"{self.script.whole}, so it runs in one place, over files", hint=f"give one file for {name}")
+            paths.append((name, str(Path(given).resolve())))
+        text, reason = self.script.text, self.script.whole
+
+        def replay(_: int) -> Any:
+            outcome = run_replay(Replay(text, [(name, Path(path)) for name, path in paths]))
+            results = [(r.name, r.schema, r.plan, [_stream_bytes(b) for b in r.batches]) for r in outcome.results]
+            return results, outcome.messages, outcome.failure
+
+        results, messages, failure = self.session.sparkContext.parallelize([0], 1).map(replay).collect()[0]
+        self.messages += [f"the script ran in one place: {reason}", *messages]
+        if failure is not None:
+            raise SourceError(failure)
+        return [NamedResult(name, schema, [b for d in data for b in _batches(d)], plan) for name, schema, plan, data in results]
+
+    def write(self, number: int, folder: str) -> int:
+        """Write a query's answer as Parquet files into a folder, all of them or none; return the rows. See `output.py`."""
+        schema = self.script.queries[number].schema
+        return write_parts(self.results(number), Path(folder), schema)
+
+    def results(self, number: int) -> Any:
+        """Return an RDD of Arrow bytes: the results of a query, with their order."""
+        query = self.script.queries[number]
+        task, blocks, placement = self.prepared(number)
+        sent = _stage_one(blocks, task, placement)
+        plan = task.cut
+        self.messages += [f"{query.name} ran in one place: {plan.reason}"] if plan.reason and plan.rest is None else []
+        if plan.second is None:
+            return sent.map(lambda item: item[1][1])
+        keyed = sent.partitionBy(task.buckets, _identity)
+        done = keyed.mapPartitionsWithIndex(lambda bucket, items: run_bucket(task, bucket, (item[1] for item in items)))
+        if plan.rest is not None:
+            done = (
+                done.map(lambda data: (0, data))
+                .partitionBy(1, _identity)
+                .mapPartitions(lambda items: run_rest(task, (d for _, d in items)))
+            )
+        return done
+
+    def prepared(self, number: int) -> tuple[Task, Any, Placement]:
+        """Look at the inputs of a query; return what its tasks are told, an RDD of its blocks and where they stand."""
+        text = self.script.text
+        plan = Task(text, number, 1, {}, {}).cut
+        streams = [s for s in self.inputs if s in plan.streams]
+        streams += [s for s in plan.streams if s not in streams]
+        blocks = self._all_blocks([s for s in streams if s in self.inputs])
+        placement = self._place(streams, blocks, len(streams) > 1 or plan.needs_moves)
+        buckets = self.partitions if all(e.keys for e in plan.exchanges) else 1
+        return Task(text, number, buckets, placement.steps, placement.last_us, placement.rows), blocks, placement
+
+    # -- inputs -----------------------------------------------------------------------------------------------------------------
+
+    def _all_blocks(self, streams: Sequence[str]) -> Any:
+        context = self.session.sparkContext
+        found = []
+        plain: list[Block] = []
+        for stream in streams:
+            given = self.inputs[stream]
+            if isinstance(given, str | Path):
+                plain += blocks_of(stream, str(given))
+            else:
+                if stream not in self._blocks:
+                    self._blocks[stream] = blocks_of_frame(given, self.script.streams[stream])
+                found.append(self._blocks[stream])
+        slices = max(1, min(len(plain), max(context.defaultParallelism, len(plain) // BLOCKS_A_SLICE_MAX)))
+        if plain or not found:
+            found.append(context.parallelize(plain, slices))
+        return context.union(found) if len(found) > 1 else found[0]
+
+    def _place(self, streams: Sequence[str], blocks: Any, with_steps: bool) -> Placement:
+        definitions = {s: self.script.streams[s] for s in streams}
+        facts: list[BlockFacts] = blocks.map(lambda block: facts_of(block, definitions[block.stream], with_steps)).collect()
+        facts.sort(key=lambda f: f.number)
+        begins: dict[tuple[str, int], Begin] = {}
+        last: dict[str, int] = {}
+        steps: dict[str, Steps] = {}
+        total = 0
+        for stream in streams:
+            rows, greatest = 0, TIME_MIN
+            mine = [f for f in facts if f.stream == stream]
+            for fact in mine:
+                begins[stream, fact.number] = Begin(rows, greatest)
+                rows, greatest = rows + fact.rows, max(greatest, fact.greatest_us)
+            delay_us = definitions[stream].time.delay_us
+            last[stream] = last_watermark(greatest, delay_us)
+            total += rows
+            if with_steps:
+                steps[stream] = joined_steps(
+                    [(f.values_us, f.places, f.rows) for f in mine if f.values_us is not None and f.places is not None], delay_us
+                )
+            self._tell(stream, mine, rows)
+        known = sum(len(s.values_us) for s in steps.values())
+        if known > STEPS_MAX:
+            raise SourceError(
+                f"the inputs {', '.join(streams)} have {known} different event times, more than the {STEPS_MAX} that may be held in memory",
+                hint="run the query over a part of the files at a time",
+            )
+        return Placement(begins, last, steps, total, facts)
+
+    def _tell(self, stream: str, facts: Sequence[BlockFacts], rows: int) -> None:
+        refused = sum(f.refused for f in facts)
+        if refused and stream not in self._told:
+            self._told.add(stream)
+            first = next(f.first_refusal for f in facts if f.refused)
+            self.messages.append(f"{stream}: {refused} of {rows + refused} rows refused: {first}{'; …' if refused > 1 else ''}")
+        if refused and not rows:
+            raise SourceError(f"{stream}: none of {refused} rows was accepted", hint=next(f.first_refusal for f in facts if f.refused))
+
+
+def _stage_one(blocks: Any, task: Task, placement: Placement) -> Any:
+    begins = placement.begins
+    return blocks.flatMap(lambda block: run_block(task, block, begins[block.stream, block.number]))
+
+
+def _identity(bucket: int) -> int:
+    return bucket
+
+
+def _stream_bytes(batch: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(memoryview(sink.getvalue()))
+
+
+def _batches(data: bytes) -> list[Any]:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return list(reader)
+
+
+def run(session: Any, sql: str, inputs: Mapping[str, Any], *, partitions: int | None = None) -> dict[str, Any]:
+    """Return the answer of each query of a script as a DataFrame, by the query's name (a SELECT without one is q1, q2 …).
+
+    `inputs` maps streams to paths or DataFrames. Nothing runs before a DataFrame is used, save the look at event times. Raises the
+    engine's errors for the script and SourceError for the inputs.
+    """
+    script = SparkScript(session, sql, inputs, partitions)
+    if script.script.whole is not None:
+        return {
+            r.name: frame_of(session, session.sparkContext.parallelize([_stream_bytes(b) for b in r.batches], 1), r.schema)
+            for r in script.tables()
+        }
+    return {query.name: frame_of(session, script.results(number), query.schema) for number, query in enumerate(script.script.queries)}

@@ -1,0 +1,126 @@
+"""A script gives the same rows on Spark as under `millstream run`, in the same order, for any number of partitions.
+
+The cuts and pieces are tried without Java, on RDDs in this process; some go through a real session (`test_on_spark.py`), and all of them
+do in `make cluster`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.engine.data.errors import UnknownName
+from millstream.feeder.errors import SourceError
+from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, ONE_PLACE
+from millstream.feeder.spark.pieces import whole_or_cut
+from millstream.feeder.spark.run import SparkScript
+from millstream.feeder.spark.script import read_script
+
+from tests.golden.test_golden import NAMES, Case, load
+from tests.support.local_spark import LocalSession
+from tests.support.spark_answers import CREATE, check_same, expected, on, random_script
+
+CASES = [name for name in NAMES if (case := load(name)).inputs and case.timeline is None and case.fails is None]
+SEEDS = 24
+
+
+def paths(case: Case) -> dict[str, str]:
+    return {name: str(path) for name, path in case.inputs}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_cases(name: str) -> None:
+    case = load(name)
+    check_same(on(LocalSession(), case.script, paths(case), 7), expected(case.script, paths(case)), name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_queries(seed: int, tmp_path: Path) -> None:
+    text, inputs = random_script(seed, tmp_path)
+    want = expected(text, inputs)
+    for partitions in (2, 7):
+        check_same(on(LocalSession(), text, inputs, partitions), want, (partitions, text))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", CASES)
+def test_golden_cases_on_spark(name: str, spark: Any) -> None:
+    case = load(name)
+    want = expected(case.script, paths(case))
+    for partitions in (1, 2, 7):
+        check_same(on(spark, case.script, paths(case), partitions), want, (partitions, name))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("seed", range(1000, 1400))
+def test_many_random_queries(seed: int, tmp_path: Path) -> None:
+    text, inputs = random_script(seed, tmp_path)
+    want = expected(text, inputs)
+    for partitions in (1, 2, 7):
+        check_same(on(LocalSession(), text, inputs, partitions), want, (partitions, text))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("seed", range(2000, 2060))
+def test_random_queries_on_spark(seed: int, tmp_path: Path, spark: Any) -> None:
+    text, inputs = random_script(seed, tmp_path)
+    want = expected(text, inputs)
+    for partitions in (1, 2, 7):
+        check_same(on(spark, text, inputs, partitions), want, (partitions, text))
+
+
+LABELS = {
+    "SELECT k, v + 1 AS w FROM a WHERE v > 3": (ANYWHERE, False, ""),
+    "SELECT k, COUNT(*) AS n FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k": (MERGEABLE, False, ""),
+    "SELECT MEDIAN(v) AS m FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS]": (ONE_PLACE, False, "PERCENTILE_CONT without a key"),
+    "SELECT k, MEDIAN(v) AS m FROM a [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k": (BY_KEY, False, ""),
+    "SELECT k, COUNT(*) AS n FROM a [SESSION 2 SECONDS] GROUP BY k": (BY_KEY, False, ""),
+    "SELECT x.k AS k, y.v AS v FROM a AS x JOIN b AS y ON x.k = y.k WITHIN 1 SECOND": (BY_KEY, False, ""),
+    "SELECT x.v AS v FROM a AS x JOIN b AS y ON x.v > y.v WITHIN 1 SECOND": (ONE_PLACE, False, "no equality"),
+    "SELECT k, SUM(v) AS s FROM a [RANGE 4 SECONDS SLIDE 4 SECONDS] GROUP BY k ORDER BY s LIMIT 1": (MERGEABLE, True, "ORDER BY LIMIT"),
+    "SELECT v, LAG(v) OVER (PARTITION BY k) AS p FROM a": (ONE_PLACE, False, "LAG"),
+}
+
+
+@pytest.mark.parametrize("query", LABELS)
+def test_what_a_plan_is_cut_into(query: str) -> None:
+    text = "".join(CREATE.format(name=name, delay="") for name in "ab") + query
+    found = whole_or_cut(read_script(text).queries[0].root)
+    label, has_rest, reason = LABELS[query]
+    assert (found.label, found.rest is not None) == (label, has_rest)
+    assert reason in found.reason
+
+
+def test_a_stream_that_is_not_there_is_refused_by_name() -> None:
+    with pytest.raises(UnknownName, match="there is no stream aa"):
+        SparkScript(LocalSession(), CREATE.format(name="a", delay="") + "SELECT k FROM a", {"aa": "x.parquet"})
+
+
+def test_no_file_and_a_file_of_no_format_are_refused(tmp_path: Path) -> None:
+    text = CREATE.format(name="a", delay="") + "SELECT k FROM a"
+    with pytest.raises(SourceError, match="there are no files at"):
+        SparkScript(LocalSession(), text, {"a": str(tmp_path / "*.parquet")}).tables()
+    (tmp_path / "a.xls").write_text("")
+    with pytest.raises(SourceError, match="cannot tell the format of"):
+        SparkScript(LocalSession(), text, {"a": str(tmp_path / "a.xls")}).tables()
+
+
+def test_refused_rows_have_no_place_and_are_told(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("ts,k,v,x\n2024-01-01T00:00:01Z,1,5,\nnever,1,1,\n2024-01-01T00:00:02Z,1,many,\n")
+    (tmp_path / "2.csv").write_text("ts,k,v,x\n2024-01-01T00:00:03Z,2,7,1.5\n")
+    text = CREATE.format(name="a", delay="") + "SELECT k, v FROM a"
+    script = SparkScript(LocalSession(), text, {"a": str(tmp_path)})
+    assert [batch.to_pydict() for result in script.tables() for batch in result.batches] == [{"k": [1, 2], "v": [5, 7]}]
+    told = [m for m in script.messages if "refused" in m]
+    assert [m.split(" (")[0] for m in told] == ["a: 2 of 4 rows refused: line 3: column ts: 'never' is not TIMESTAMP"]
+
+
+def test_inputs_with_too_many_different_times_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.feeder.spark.run.STEPS_MAX", 3)
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("ts,k\n" + "".join(f"2024-01-01T00:00:0{i}Z,1\n" for i in range(5)))
+    text = "".join(CREATE.format(name=name, delay="") for name in "ab") + "SELECT k FROM a UNION ALL SELECT k FROM b"
+    with pytest.raises(SourceError, match="10 different event times, more than the 3"):
+        SparkScript(LocalSession(), text, {n: str(tmp_path / f"{n}.csv") for n in "ab"}).tables()
