@@ -241,7 +241,6 @@ class DistinctRecipe(Recipe):
     window: WindowSpec | None = None
 
 
-@state_record("unnest_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class UnnestRecipe(Recipe):
     """A row for each item of a list or each entry of a map: the input's columns, then the item (or key and value), then its number.
