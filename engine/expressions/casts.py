@@ -61,7 +61,7 @@ def conversion(source: DataType, target: DataType) -> Conversion:
 
 def _nested(source: DataType, target: DataType) -> Conversion:
     """From or to a nested type or JSON."""
-    from millstream.engine.expressions.nested_casts import between, of_text
+    from millstream.engine.expressions.nested import between, of_text
 
     if target.kind is Kind.TEXT:
         return lambda column, context, reason: Column(TEXT, format_column(column))

@@ -1,4 +1,4 @@
-"""Functions over STRUCT and MAP, and the constructors of all nested values (K21). Those over lists alone stand in `lists.py`.
+"""Functions over STRUCT and MAP, the constructors of all nested values, and their casts (K21). Those over lists alone stand in `lists.py`.
 
 A step to a part that is not there is NULL: `list[9]`, `map['none']`, and any part of a NULL.
 """
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, with_nulls
 from millstream.engine.data.errors import TypeProblem, UnknownName
 from millstream.engine.data.nearest import did_you_mean
-from millstream.engine.data.types import NULL, TEXT, DataType, Kind, list_of, map_of, struct_of
+from millstream.engine.data.types import BOOLEAN, NULL, TEXT, DataType, Kind, list_of, map_of, struct_of
 from millstream.engine.expressions.ir import Call
-from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, fail_where
+from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, fail_where, null_or_fail
 from millstream.engine.expressions.lists import build_element, element_rule
-from millstream.engine.expressions.nested_values import list_array, map_array, offsets_of
+from millstream.engine.expressions.nested_values import Converted, Failed, from_texts, from_values, list_array, map_array, offsets_of, shown
 from millstream.engine.expressions.signature import (
     Options,
     Rule,
@@ -28,6 +28,8 @@ from millstream.engine.expressions.signature import (
     refuse,
     refuse_argument,
 )
+from millstream.engine.expressions.text_columns import parse_column
+from millstream.protocol.values import Number
 from millstream.protocol.values import arrow_functions as pc
 
 
@@ -267,3 +269,74 @@ NESTED_BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(("map_keys", "map_values"), build_entries),
     "array_concat": build_joined,
 }
+
+
+# CAST: from TEXT and JSON by the values that they hold, as strictly as rows are read; between nested types level by level ---------------
+
+
+def of_text(column: Column, target: DataType, context: EvaluationContext, reason: str | None) -> Column:
+    """Read TEXT or JSON as JSON, and its values as a type."""
+    made, failed = from_texts(column.values, target, _of_values)
+    if not failed:
+        return made
+    bad = np.zeros(len(column), dtype=np.bool_)
+    bad[list(failed)] = True
+    null_or_fail(context, bad, None, reason)
+    return with_nulls(made, ~bad)
+
+
+def _of_values(values: list[Any], type_: DataType) -> Converted:
+    """Return values as JSON has them as a column."""
+    if not type_.is_ordered:
+        return from_values(values, type_, _of_values)
+    failed: Failed = {}
+    texts: list[str | None] = []
+    for i, value in enumerate(values):
+        is_text = isinstance(value, str) and not isinstance(value, Number)
+        fits = value is None or (is_text or not isinstance(value, bool | dict | list) if type_ != BOOLEAN else isinstance(value, bool))
+        if (type_ == TEXT and value is not None and not is_text) or not fits:
+            failed[i] = f"{shown(value)} is not {type_}"
+            texts.append(None)
+        else:
+            texts.append(None if value is None else str(value).lower() if value in (True, False) else str(value))
+    parsed = parse_column(pa.array(texts, pa.string()), type_)
+    return parsed.column, {**parsed.failed, **failed}
+
+
+def between(source: DataType, target: DataType, inner: Any) -> Any:
+    """Return the conversion between two nested types of the same kind; `inner` gives that of their parts."""
+    if source.kind is Kind.STRUCT:
+        return _structs(target, [inner(a, b) for (_, a), (_, b) in zip(source.fields, target.fields, strict=True)], source)
+    assert source.element is not None
+    assert target.element is not None
+    return _items(source.element, target, inner(source.element, target.element))
+
+
+def _structs(target: DataType, parts: list[Any], source: DataType) -> Any:
+    fields = list(arrow_type(target))
+
+    def convert(column: Column, context: EvaluationContext, reason: str | None) -> Column:
+        flat = column.values.flatten()
+        made = [
+            column_to_arrow(part(column_from_arrow(array, type_), context, reason))
+            for part, array, (_, type_) in zip(parts, flat, source.fields, strict=True)
+        ]
+        valid = column.validity()
+        return Column(target, pa.StructArray.from_arrays(made, fields=fields, mask=None if valid is None else pa.array(~valid)))
+
+    return convert
+
+
+def _items(element: DataType, target: DataType, part: Any) -> Any:
+    def convert(column: Column, context: EvaluationContext, reason: str | None) -> Column:
+        array, valid = column.values, column.validity()
+        keys, flat, offsets = entries_of(array) if target.kind is Kind.MAP else (None, array.flatten(), offsets_of(array))
+        below = EvaluationContext()
+        items = part(column_from_arrow(flat, element), below, reason)
+        row = np.repeat(np.arange(len(array), dtype=np.int64), np.diff(offsets))
+        context.errors.extend((np.unique(row[places]), why) for places, why in below.errors)
+        if target.kind is Kind.LIST:
+            return Column(target, list_array(offsets, items, target, valid))
+        return Column(target, map_array(offsets, keys, items, target, None if valid is None else ~valid))
+
+    return convert

@@ -1,4 +1,4 @@
-"""FROM: names to scans, derived tables to plans, windows, joins. Comma joins find their conditions in WHERE.
+"""FROM: names to scans, derived tables to plans, windows, joins, UNNEST. Comma joins find their conditions in WHERE.
 
 JOIN … USING (columns) asks for equality of columns of one name, which then stand once, as in PostgreSQL. A column without qualifier is the
 merged one: the left's, of a RIGHT JOIN the right's, of a FULL JOIN whichever is not NULL. `*` shows the merged columns first; both sides'
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
-from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, Unsupported
+from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
-from millstream.engine.data.types import DataType, Kind
+from millstream.engine.data.types import BIGINT, TEXT, DataType, Kind
 from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
@@ -24,9 +24,8 @@ from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
 from millstream.engine.plan.join_conditions import KeyExpressions, analyse, key_type, shifted
-from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Window, requalified
+from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Unnest, Window, requalified
 from millstream.engine.plan.scope import Scope
-from millstream.engine.plan.unnest import unnested_side
 from millstream.engine.plan.windows import bind_window, bounds_of
 from sqlglot import exp
 
@@ -419,3 +418,44 @@ def derived_attributes(stream: DerivedStream, qualifier: str | None) -> Attribut
     if stream.changes:
         attributes[-1] = replace(attributes[-1], role=Role.CHANGE)
     return tuple(attributes)
+
+
+def unnested(node: Node, items: Expression, called: str | None, columns: Sequence[str], *, numbered: bool, outer: bool) -> Unnest:
+    """Return the node that unfolds `items`. TypeProblem unless these are a list or a map; InvalidDefinition for too many names.
+
+    A list gives one column: the first name, else the alias, else `unnest`. A map gives `key` and `value`; the number is `ordinality`.
+    """
+    type_ = items.type
+    if type_.element is None:
+        hint = "write UNNEST(CAST(j AS JSON[]))" if type_.kind is Kind.JSON else "the type of a list is t[], of a map MAP(TEXT, t)"
+        raise TypeProblem(f"UNNEST takes a list or a map, not {type_}", hint=hint)
+    is_map = type_.kind is Kind.MAP
+    names = ["key", "value"] if is_map else [called or "unnest"]
+    types = [TEXT, type_.element] if is_map else [type_.element]
+    if numbered:
+        names, types = [*names, "ordinality"], [*types, BIGINT]
+    if len(columns) > len(names):
+        raise InvalidDefinition(f"UNNEST gives {len(names)} columns here, not {len(columns)}")
+    names[: len(columns)] = columns
+    made = tuple(Attribute(name, t, True, called) for name, t in zip(names, types, strict=True))
+    return Unnest(attributes=(*node.attributes, *made), input=node, items=items, numbered=numbered, outer=outer)
+
+
+def unnested_side(left: Side, item: UnnestItem, *, outer: bool) -> Side:
+    """Return the items before UNNEST with it on top. Its rows are in the windows of the rows that they come from."""
+    place = {"line": item.place.line, "column": item.place.column, "token": "UNNEST"}
+    if isinstance(left.node, TableScan):
+        hint = "FETCH reads a table's rows; in a continuous query join the table to a stream first"
+        raise Unsupported("UNNEST of a table is not supported here", hint=hint, **place)  # type: ignore[arg-type]
+    if left.spec is not None and left.spec.kind is WindowKind.ROWS:
+        hint = "write FROM (SELECT … FROM s CROSS JOIN UNNEST(…) AS t(item)) [ROWS n] to count items"
+        raise Unsupported("UNNEST behind a window of [ROWS n] is not supported", hint=hint, **place)  # type: ignore[arg-type]
+    bound = ExpressionBinder(Scope(left.node.attributes)).bind(item.expression)
+    called = item.alias.text if item.alias else None
+    columns = [name.text for name in item.columns]
+    try:
+        node = unnested(left.node, bound, called, columns, numbered=item.numbered, outer=outer)
+    except EngineError as problem:
+        problem.line, problem.column, problem.token = item.place.line, item.place.column, "UNNEST"
+        raise
+    return Side(node, left.spec, joined=left.joined)

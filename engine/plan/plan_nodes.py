@@ -22,7 +22,7 @@ from millstream.engine.plan import logical
 from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.plan.binder import united
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.from_binder import Environment, bind_named, windowed
+from millstream.engine.plan.from_binder import Environment, bind_named, unnested, windowed
 from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
 from millstream.engine.plan.join_conditions import Bound
 from millstream.engine.plan.over import RANKS, ranked
@@ -38,7 +38,6 @@ from millstream.engine.plan.steps import (
     split_conditions,
     window_of,
 )
-from millstream.engine.plan.unnest import unnested
 from millstream.engine.plan.windows import PER_WINDOW, bind_window, windowed_times
 from sqlglot import exp
 
