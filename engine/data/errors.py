@@ -65,6 +65,10 @@ class InvalidDefinition(EngineError):
     code = "invalid"
 
 
+class ColumnMissing(InvalidDefinition):
+    """A file lacks a column of its stream that must have a value."""
+
+
 class SharingLost(InvalidDefinition):
     """A query was planned to share an operator that rows have reached since; it must be planned again."""
 
