@@ -180,6 +180,21 @@ class CellColumn(Column):
 
 
 _CELL_BYTES: dict[Kind, int] = {kind: np.dtype(dtype).itemsize for kind, dtype in NUMPY_DTYPES.items()}
+_PLAIN_KINDS = frozenset(_CELL_BYTES) - {Kind.DECIMAL}
+
+
+def one_cell(column: Column, row: int) -> CellColumn | None:
+    """Return one row as a column of its own, without an array; None where it is NULL or its kind is no plain value."""
+    if type(column) is CellColumn:
+        return CellColumn(column.type, (column.cells[row],))
+    if column.type.kind in _PLAIN_KINDS:
+        if column.valid is not None and not column.valid[row]:
+            return None
+        return CellColumn(column.type, (column.values.item(row),))
+    if column.type.kind is not Kind.TEXT:
+        return None
+    cell = column.values[row].as_py()
+    return None if cell is None else CellColumn(column.type, (cell,))
 
 
 def text_array(values: Sequence[str]) -> Any:

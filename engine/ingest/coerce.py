@@ -160,7 +160,7 @@ class Coercer:
             array = columns[place]
             if isinstance(array, pa.ChunkedArray):
                 array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-            if self.has_format(position):
+            if self._map is not None and self.has_format(position):
                 converted.append(self.in_format(array, position))
             else:
                 converted.append(take_same_type(array, type_) if same else column_of(array, type_, rules))

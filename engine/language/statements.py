@@ -237,6 +237,7 @@ class ShowWhat(Enum):
     DECISIONS = "DECISIONS"
     MEASURES = "MEASURES"
     SCHEDULER = "SCHEDULER"
+    WORKERS = "WORKERS"
 
 
 class ExplainMode(Enum):
