@@ -73,6 +73,7 @@ FETCH_SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arriv
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
+RESULTS_AHEAD_MAX = 64  # trains of a query that is given the past, which the loop has yet to take
 BEHIND = 10  # the niceness of threads that nobody waits for
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
@@ -151,6 +152,8 @@ class Application:
             try:
                 self.journaling = open_journal(self.host, config)
                 self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
+                self.journaling.execute, self.journaling.holds_back = self._executed_soon, self._readers_are_behind
+                self.journaling.give_way, self.journaling.went_live = give_way, self._went_live
             except ServerError:
                 self._executor.shutdown()
                 if self.journaling is not None:
@@ -187,6 +190,8 @@ class Application:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
         self.turn.take()
+        if self.journaling is not None:
+            self.journaling.stop_catching_up()
         for session in self.sessions.values():
             session.give_up()
         if self.fetches is not None:
@@ -461,7 +466,8 @@ class Application:
             run = RunOfResults(query.identity or secrets.token_hex(6), query.rows_before, query.earlier)
             node = self.host.class_nodes.get(query.planned.physical.options.class_name)
             shed_class = node.id if node is not None and node.may_shed else None
-            schema, streams = query.planned.physical.schema, self.host.base_streams(query.reads)
+            schema, past = query.planned.physical.schema, query.planned.physical.options.archive
+            streams = () if past else self.host.base_streams(query.reads)  # until it has caught up its readers hold up nobody
             own = query.planned.physical.options.memory_bytes_max
             kept = None if not query.is_durable else (NO_BOUND if own is None else own) // KEPT_PART
             opened = partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class)
@@ -482,6 +488,34 @@ class Application:
                 self.bridge.post(partial(self._lose_derived, query, message))
         else:
             self.bridge.post(partial(self._close_feed, query, query.run, reason, message, counts))
+
+    def _went_live(self, query: Query) -> None:
+        """Let its readers hold up the publishers of its streams, as those of other queries do."""
+        self.bridge.post(partial(self._take_streams, query.name, self.host.base_streams(query.reads)))
+
+    def _take_streams(self, name: str, streams: tuple[str, ...]) -> None:
+        found = self.feeds.by_query.get(name)
+        if found is not None:
+            found.streams = streams
+
+    def _executed_soon(self, deed: Callable[[], None]) -> None:
+        """Have the statements' thread do something, from another thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self.loop.call_soon_threadsafe(lambda: None if self.stopping else self.loop.create_task(self.call(deed)))
+
+    def _readers_are_behind(self, query: Query) -> bool:
+        """Whether results of a query wait for the loop or for its readers; asked on a thread of its own."""
+
+        async def look() -> bool:
+            found = self.feeds.by_query.get(query.name)
+            return found is not None and bool(found.feed.subscriptions) and found.feed.is_pressed(self.now_ns())
+
+        if query.waiting.trains > RESULTS_AHEAD_MAX:
+            return True
+        try:
+            return asyncio.run_coroutine_threadsafe(look(), self.loop).result(FAREWELL_S)
+        except (TimeoutError, RuntimeError):  # the loop is busy, or has ended
+            return True
 
     def kept(self, query: Query) -> KeptResults:
         """Read the feed on the loop's thread, after all results that are on their way to it."""

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 from millstream.engine.data.column import Column
+from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import StepTrack, WatermarkTrack
+from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.sources import Ingested, Ingress, Source
 
 
@@ -64,6 +67,28 @@ class PastControl:
 
 
 PastItem = PastRows | PastControl
+
+
+class PastSources:
+    """Sources of one query's own, for the streams that it reads: a replay fills them, by an ingress that nobody else uses.
+
+    `start` is the arrival number at which they begin, `from_us` the event time before which rows are left out, `newest_before_us` the
+    greatest event time of rows that are left out or kept no longer, None where there is none.
+    """
+
+    def __init__(self, start: int, from_us: int | None = None, newest_before_us: int | None = None) -> None:
+        self.start = start
+        self.from_us = from_us
+        self.newest_before_us = newest_before_us
+        self.ingress = Ingress(next_seq=start)
+        self.sources: dict[str, Source] = {}
+
+    def open(self, definition: StreamDefinition, id_: OperatorId, log: OutputLog) -> Source:
+        """Make the source of a stream."""
+        source = Source(id_, definition, log, self.ingress)
+        log.producer, log.hi = source, self.start
+        self.sources[definition.name] = source
+        return source
 
 
 class Replay:

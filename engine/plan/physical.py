@@ -56,6 +56,7 @@ class QueryOptions:
     `latency_target_ns` is the mean latency that is wanted, `memory_bytes_max` the most that queues and state may hold, and
     `tolerance_percent` how far either may be exceeded before it counts as missed.
     `history`: it begins with the windows that are seen whole, also those whose first rows came before it where a synopsis holds them.
+    `archive`: it begins with what the archives of its streams hold, from the event time `archive_from_us` on.
     """
 
     class_name: str = "default"
@@ -71,6 +72,8 @@ class QueryOptions:
     scale_up: bool = False
     shed_by: ShedBy | None = None
     history: bool = False
+    archive: bool = False
+    archive_from_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ ROOT_FIELDS = (
     "start",
     "lifetime",
     "history",
+    "history_from",
     "shed_by",
     "emit",
     "stream",
@@ -43,7 +44,7 @@ ROOT_FIELDS = (
     "root",
 )
 WHEN_FIELDS = ("emit", "stream", "every")  # of the root
-_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "shed_by")
+_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "history_from", "shed_by")
 QOS_FIELDS = ("latency", "latency_target", "memory_bytes_max", "tolerance_percent")
 
 

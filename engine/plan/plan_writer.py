@@ -84,6 +84,10 @@ def _options(query: logical.LogicalQuery) -> Plan:
         plan["lifetime"] = duration_text(options.lifetime_us)
     if options.history:
         plan["history"] = "held"
+    if options.archive:
+        plan["history"] = "archive"
+    if options.archive_from_us is not None:
+        plan["history_from"] = format_timestamp(options.archive_from_us)
     return plan
 
 

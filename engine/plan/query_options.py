@@ -131,6 +131,7 @@ OPTION_NAMES = (
     "start",
     "lifetime",
     "history",
+    "history_from",
     "scale_up",
     "shed_by",
 )
@@ -152,6 +153,8 @@ def query_options(
                 problem.line, problem.column, problem.token = option.place.line, option.place.column, option.name
             raise
     check_shedding(options, node, catalog)
+    if options.archive_from_us is not None and not options.archive:
+        raise InvalidDefinition("history_from says where the history begins, and none is asked for", hint="add history = 'archive'")
     return options
 
 
@@ -205,15 +208,17 @@ def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) 
     if name == "shed_by":
         return replace(options, shed_by=shed_by(str(value), node, catalog))
     if name == "history":
-        return replace(options, history=_history(value))
+        return replace(options, history=_history(value) == "held", archive=_history(value) == "archive")
+    if name == "history_from":
+        return replace(options, archive_from_us=_instant(name, value))
     hint = did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}"
     raise UnknownName(f"there is no option {shown(name)}", hint=hint)
 
 
-def _history(value: object) -> bool:
-    if value not in ("held", "none"):
-        raise InvalidDefinition(f"option history must be 'held' or 'none', not {value!r}")
-    return value == "held"
+def _history(value: object) -> str:
+    if value not in ("held", "archive", "none"):
+        raise InvalidDefinition(f"option history must be 'held', 'archive' or 'none', not {value!r}")
+    return str(value)
 
 
 def _class_name(name: str, catalog: Catalog) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryNode
 from millstream.engine.data.records import dataclass
@@ -16,6 +17,9 @@ from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.runtime.branches import Branches
 from millstream.engine.sharing.registry import Port, Shared, SharedOutput, Wire
 from millstream.engine.sharing.splicing import awaken, put_in_force
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastSources
 
 
 @dataclass(slots=True)
@@ -78,6 +82,7 @@ class Blueprint:
         wires = [w for w in self.wires if w.consumer is running]
         for wire in wires:
             cursor = wire.port.log.open_cursor(wire.edge, from_seq=at)
+            cursor.position = min(cursor.position, at) if is_table(wire) else cursor.position
             running.inputs.append(cursor)
             if wire.stream is not None:
                 running.external.append((wire.stream, cursor))
@@ -101,6 +106,11 @@ class Blueprint:
         return [pair for running in self.operators for pair in running.external]
 
 
+def is_table(wire: Wire) -> bool:
+    """Whether an input is a table: of its log a query sees changes alone, so one that begins in the past stands before all of them."""
+    return wire.port.source is not None and wire.port.source.table is not None
+
+
 @dataclass(slots=True)
 class RunningQuery:
     """A query with its operators (post-order, without sources) and the ledgers of its input streams.
@@ -108,7 +118,8 @@ class RunningQuery:
     It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
     reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came. `bytes_max` is the bound on its
     memory where it has one of its own, `results_bytes` tells what its results occupy that the owner keeps. `failed`: it has ended and
-    is about to be taken out. `sheds`: its class may be shed.
+    is about to be taken out. `sheds`: its class may be shed. `past`: sources of its own that it reads, None
+    where it reads the live ones.
     """
 
     node: QueryNode
@@ -124,6 +135,7 @@ class RunningQuery:
     results_bytes: Callable[[], int] = int
     failed: bool = False
     sheds: bool = False
+    past: PastSources | None = None
 
     def abandon(self) -> None:
         """Do no more work for it, a call under way included: it is about to be taken out. From any thread."""

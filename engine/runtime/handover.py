@@ -35,7 +35,7 @@ class Handover:
         self.at = 0
         self._rows_before: dict[str, int] = {}
         self._check_alone()
-        if old.branches is not None:
+        if old.branches is not None and old.past is None:
             raise Unsupported("the query meets a stream at several places, where late rows are judged together")
         if any(wire.port.derived is not None for query in (old, new) for wire in query.blueprint.wires):
             raise Unsupported("the query reads a derived stream")
@@ -98,11 +98,13 @@ class Handover:
         """All rows below the arrival number have been processed, whoever took them; later ones may have failed in what others use too."""
         for stream, ledger in self.old.ledgers.items():
             mine = self.new.ledgers[stream]
-            done = self._rows_before[stream] - ledger.rows_before
+            upto = ledger.cursor.log.rows_total if self.old.past is not None else self._rows_before[stream]
+            done = upto - ledger.rows_before
             ledger.count_failed(mine.failed_seqs)
             self.new.ledgers[stream] = replace(
                 ledger,
                 cursor=mine.cursor,
+                rows_before=mine.rows_before - done,
                 older=mine.older,
                 done_before=done,
                 failed_forgotten=ledger.failed_forgotten + mine.failed_forgotten,

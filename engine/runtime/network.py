@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import BoundReached, InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
@@ -37,6 +38,9 @@ from millstream.engine.runtime.memory import Memory
 from millstream.engine.sharing.registry import Port, Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import ChoosePeriods, regroup, take_out_of_force
 from millstream.engine.synopses.answers import LateRule
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastSources
 
 Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
@@ -151,10 +155,12 @@ class Network:
         share_state: bool = True,
         share: bool = True,
         replaces: QueryId | None = None,
+        past: PastSources | None = None,
     ) -> GraphDelta:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
 
         With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares only what keeps no state.
+        With `past` it reads its streams from sources of its own, and shares nothing.
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
         operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
@@ -166,8 +172,9 @@ class Network:
             class_node,
             keep_progress=False,
             share_state=share_state and replaces is None,
-            share=share,
+            share=share and past is None,
             alone=replaces is not None,
+            past=past,
         )
         if replaces is not None:
             try:
@@ -207,18 +214,19 @@ class Network:
         share_state: bool,
         share: bool,
         alone: bool = False,
+        past: PastSources | None = None,
     ) -> GraphDelta:
         registry = self.registry if self.sharing and share else None
         shed_by = query.options.shed_by
         instantiator = Instantiator(
-            self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state, synopses=not alone
+            self._ids, lambda stream: self._port(stream, class_node, shed_by, past), registry, with_state=share_state, synopses=not alone
         )
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if n.id not in self._announced]
         self._announced.update(n.id for n in source_nodes)
         key = (class_node.id, "" if shed_by is None else shed_by.text)
         self.queries[blueprint.query.id] = RunningQuery(
-            blueprint.query, blueprint, key, bytes_max=query.options.memory_bytes_max, sheds=class_node.may_shed
+            blueprint.query, blueprint, key, bytes_max=query.options.memory_bytes_max, sheds=class_node.may_shed, past=past
         )
         return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 
@@ -229,10 +237,10 @@ class Network:
         rows have come, since it was planned, to an operator with state that it was to share: take it out and plan it without.
         """
         query = self.queries[query_id]
-        blueprint = query.blueprint
+        blueprint, past = query.blueprint, query.past
         self.lost_sharing = False
         with self.ingress.lock:
-            at = self.ingress.next_seq
+            at = self.ingress.next_seq if past is None else past.start
             derived = [self.queries[self._derived[n][0]].blueprint.base_streams for n in blueprint.streams if n in self._derived]
             if any(log.ended for log in blueprint.external_logs) or any(self._all("ended", base) for base in derived):
                 ended = [name for name in sorted(blueprint.base_streams) if name in self.sources and self.sources[name].ended]
@@ -244,7 +252,10 @@ class Network:
             self.lost_sharing = not all(shared.is_untouched() for shared in blueprint.with_state)
             if self.lost_sharing:
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
-            cursors = blueprint.attach(at, lambda names: self._all("idle", names), self._newest_us(blueprint.base_streams))
+            if past is None:
+                cursors = blueprint.attach(at, lambda names: self._all("idle", names), self._newest_us(blueprint.base_streams))
+            else:
+                cursors = blueprint.attach(at, lambda names: False, past.newest_before_us)
             if query_id in self._handovers:
                 self._handovers[query_id].seal(at)
             for shared in blueprint.offers:
@@ -444,7 +455,7 @@ class Network:
         name = source.definition.name
         operators: dict[OperatorId, RunningOperator] = {}
         for query in list(self.queries.values()):
-            if query.attached and name in query.blueprint.base_streams:
+            if query.attached and query.past is None and name in query.blueprint.base_streams:
                 operators.update((op.id, op) for op in query.blueprint.operators)
         return [w for op in operators.values() if (w := op.logic.wake_at_us()) is not None]
 
@@ -469,7 +480,10 @@ class Network:
         if name in self.sources or name in self._derived:
             raise NameTaken(f"the name {name} is taken by a stream")
 
-    def _port(self, stream: str, class_node: ClassNode, shed_by: ShedBy | None) -> Port:
+    def _port(self, stream: str, class_node: ClassNode, shed_by: ShedBy | None, past: PastSources | None = None) -> Port:
+        if past is not None and (live := self._source(stream)).table is None:
+            own = past.open(live.definition, self._ids.operator(), OutputLog(self._ids.log(), live.definition.schema))
+            return Port(own.log, own.id, own, frozenset((stream,)), flushes=live.definition.time.idle_flush)
         if stream in self._derived:
             query_id, port = self._derived[stream]
             base = self.queries[query_id].blueprint.base_streams

@@ -245,10 +245,9 @@ def cut_at_controls(rows: PastRows | None, controls: Iterable[Control]) -> Itera
 
 
 def journal_items(
-    definition: StreamDefinition, watermark_us: int, records: Iterable[Record], bounds: TimeBounds = NO_BOUNDS
+    definition: StreamDefinition, rule: WatermarkRule, records: Iterable[Record], bounds: TimeBounds = NO_BOUNDS
 ) -> Iterator[PastItem]:
-    """Yield what records of the journal hold, from where W was `watermark_us`."""
-    rule = WatermarkRule(definition, watermark_us)
+    """Yield what records of the journal hold; `rule` knows W before the first of them, and afterwards behind the last."""
     for record in records:
         if record.kind != ROWS:
             rule.control(record.meta)

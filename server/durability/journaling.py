@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.engine.flow.sources import Reservation, Source
     from millstream.server.archive.archiver import Archives, Step
     from millstream.server.archive.history import TimeBounds
+    from millstream.server.durability.catching_up import CatchingUp
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
 
@@ -62,6 +63,15 @@ class Journaling:
         self.numbers: dict[str, int] = {}
         self.archives: Archives | None = None  # made with the first stream that says ARCHIVE
         self._data = directory
+        self._catching_up: CatchingUp | None = None
+        self.execute: Callable[[Callable[[], None]], object] = _nobody
+        """Has a deed done soon on the thread that executes statements."""
+        self.holds_back: Callable[[Query], bool] = lambda query: False
+        """Whether results of a query wait for those who read them."""
+        self.went_live: Callable[[Query], object] = lambda query: None
+        """Is told of a query that has caught up."""
+        self.give_way: Callable[[], object] = lambda: None
+        """Lets the thread that calls it run behind others."""
         self._began_us = host.runtime.now_us()
         self.journal.start()
 
@@ -276,6 +286,7 @@ class Journaling:
         """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock."""
         from millstream.server.archive.history import NO_BOUNDS, StoredPast, journal_items  # loaded by the first that needs it
         from millstream.server.archive.manifest import ArchiveState
+        from millstream.server.archive.pieces import WatermarkRule
 
         number = self.numbers[definition.name]
         archive = None if self.archives is None or bounds is None else self.archives.find(definition.name)
@@ -290,9 +301,10 @@ class Journaling:
                     found = records_of(file.read(size), seed)
                     yield from (r for r in found if r.stream == number and r.kind != DEFINITION and state.upto <= r.lo < upto)
 
+        rule = partial(WatermarkRule, definition, state.watermark_us)
         past = None if archive is None else StoredPast(archive.where, definition, state, bounds or NO_BOUNDS)
         position = self.host.network.ingress.next_seq - 1
-        return HeldPast(definition, position, lambda: journal_items(definition, state.watermark_us, records(), bounds or NO_BOUNDS), past)
+        return HeldPast(definition, position, lambda: journal_items(definition, rule(), records(), bounds or NO_BOUNDS), past)
 
     # --- how long ---
 
@@ -315,7 +327,7 @@ class Journaling:
         StorageError or OSError when the disk refuses: then what there was before is kept, and it can be tried again.
         """
         host = self.host
-        queries = [q for q in (*host.derived.values(), *host.queries) if self.keeps_all_of(q)]
+        queries = [q for q in (*host.derived.values(), *host.queries) if self.keeps_all_of(q) and q.catching_up is None]
         made = None
         for _ in range(TRIES):
             self.journal.wait_safe()
@@ -349,6 +361,21 @@ class Journaling:
             self.journal.drop_before(floor)
             forget_before(self.disk, self.directory, floor)
 
+    @property
+    def catching_up(self) -> CatchingUp:
+        """The queries that begin in the past."""
+        if self._catching_up is None:
+            from millstream.server.durability.catching_up import CatchingUp  # loaded by the first that does
+
+            self._catching_up = CatchingUp(self.host, self, self.execute)
+            self._catching_up.holds_back = self.holds_back
+        return self._catching_up
+
+    def stop_catching_up(self) -> None:
+        """Let nothing of the past in any more: the server is about to stop."""
+        if self._catching_up is not None:
+            self._catching_up.stop()
+
     def archived(self, step: Step) -> None:
         """Let what was archived count, and let go of what the journal held for that alone. StorageError, OSError when it cannot."""
         assert self.archives is not None
@@ -358,7 +385,14 @@ class Journaling:
 
     def stop(self) -> None:
         """Force everything to disk."""
+        if self._catching_up is not None:
+            self._catching_up.stop()
+            self._catching_up.wait_stopped()  # it asks the journal how far the disk is
         self.journal.stop()
+
+
+def _nobody(deed: Callable[[], None]) -> object:
+    raise AssertionError("nobody executes statements here")
 
 
 def _convert(host: EngineHost, directory: Path, disk: Disk) -> None:

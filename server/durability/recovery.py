@@ -57,6 +57,7 @@ class Recovery:
         self._paused: list[Query] = []
         self._fed: list[_FedRows] = []
         self._fed_upto: dict[str, int] = {}
+        self._from_the_past: list[Query] = []  # which is let into them anew, as nothing says what they held
 
     def defer(self, query: Query) -> None:
         """Begin a query when its time has come."""
@@ -88,6 +89,9 @@ class Recovery:
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
             self._stand(checkpoint)
+        for key, query in tuple(self._deferred.items()):
+            if query.planned.physical.options.archive:
+                self._from_the_past.append(self._deferred.pop(key))
         self._replay(floor, checkpoint)
         host.network.ingress.advance_to(journal.end)
         self._begin_due(None)
@@ -140,6 +144,7 @@ class Recovery:
                 continue
             del self._deferred[query.key]
             query.rows_out = held.rows
+            query.stands = True
             if self._begin(query) and query.id is not None:
                 self._take_up(query, held.operators)
 
@@ -244,5 +249,7 @@ class Recovery:
         host.feeder = DirectFeeder(host.feed)
         for fed in self._fed:
             host.feeder.feed(fed.stream, fed.order, fed.seqs, fed.columns)
+        for query in self._from_the_past:
+            self._begin(query)
         for query in self._paused:
             running.move(host, query, Verb.PAUSE)

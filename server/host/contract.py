@@ -18,7 +18,7 @@ from millstream.server.errors import StorageError
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
-    from millstream.engine.flow.replay import PastItem
+    from millstream.engine.flow.replay import PastItem, PastSources
     from millstream.scheduler.optimiser.contract import Decision, TargetVerdict
     from millstream.server.archive.archiver import Archives
     from millstream.server.archive.history import StoredPast, TimeBounds
@@ -65,6 +65,22 @@ class Observer(Protocol):
         """Whether results that come from a stream wait for their readers, so that its publishers should too."""
 
 
+class PastFeeding(Protocol):
+    """What lets the past into queries that begin there."""
+
+    def past_of(self, query: Query) -> PastSources:
+        """Return sources for a query that begins in the past. Unsupported, naming what is in the way."""
+        ...
+
+    def begin(self, query: Query, past: PastSources) -> None:
+        """Let the past into a query that was just spliced in."""
+        ...
+
+    def went_live(self, query: Query) -> None:
+        """Note that a query which began in the past has caught up, as a checkpoint says."""
+        ...
+
+
 class Durability(Protocol):
     """Rows that outlive the process. Calls come from the thread that executes statements where nothing else is said."""
 
@@ -80,6 +96,11 @@ class Durability(Protocol):
 
     def add(self, name: str, number: int, *, record: bool = True) -> None:
         """Keep a stream or table from now on; with `record` False its rows are written down only once that is asked for."""
+        ...
+
+    @property
+    def catching_up(self) -> PastFeeding:
+        """What lets the past into queries that begin there."""
         ...
 
     def forget(self, name: str) -> None:

@@ -284,7 +284,13 @@ class EngineHost:
         """Whether all that has arrived on a stream up to `seq` has passed through every running query that reads it."""
         for query in (*self.queries, *self.derived.values()):
             running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
-            if running is None or not running.attached or query.failure is not None or stream not in running.blueprint.base_streams:
+            if (
+                running is None
+                or not running.attached
+                or running.past is not None
+                or query.failure is not None
+                or stream not in running.blueprint.base_streams
+            ):
                 continue
             # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
             if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
@@ -412,13 +418,18 @@ class EngineHost:
     def late(self, query: str, stream: str, rows: Train) -> None:
         """Pass late rows on to the stream's late output, if it has one."""
         source = self.network.sources.get(stream)
-        name = None if source is None else source.definition.late_into
+        name = None if source is None or self._is_given_past(query) else source.definition.late_into
         if name is not None and rows.rows:
             self.feeder.feed(name, self.order_of(query), rows.seq.array(), late_columns(query, rows))
 
+    def _is_given_past(self, query: str) -> bool:
+        """Whether what a query says of rows concerns the past, of which streams for late rows and errors were told at the time."""
+        found = self.queries.find(query)
+        return found is not None and found.catching_up is not None
+
     def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
         """Pass evaluation errors on to the error output of the stream whose row failed, if it has one."""
-        intake = None if stream is None else self.intakes.get(stream)
+        intake = None if stream is None or self._is_given_past(query) else self.intakes.get(stream)
         name = None if intake is None else intake.definition.errors_into
         if intake is None or name is None:
             return

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.graph import QueryId
@@ -25,6 +25,14 @@ from millstream.server.results.trains import ResultShape, WaitingResults
 if TYPE_CHECKING:
     from millstream.engine.data.train import Train
     from millstream.engine.plan.plan import PlannedQuery
+
+
+class Progress(Protocol):
+    """How far a query is that began in the past."""
+
+    def text(self) -> str:
+        """Return what is shown of it."""
+        ...
 
 
 class QueryKind(Enum):
@@ -46,7 +54,8 @@ class Query:
     `warnings` what admission had to say of it,
     `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
     `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
-    event loop has yet to take, `unfed` the results of an INSERT whose statement is not on disk yet (None once it is).
+    event loop has yet to take, `catching_up` how far it is while it is given the past, `stands` whether a checkpoint is about to say what
+    its next run holds, `unfed` the results of an INSERT whose statement is not on disk yet (None once it is).
     """
 
     name: str
@@ -78,6 +87,8 @@ class Query:
     complete_from_us: int | None = None
     waiting: WaitingResults = field(default_factory=WaitingResults)
     unfed: list[Train] | None = None
+    catching_up: Progress | None = None
+    stands: bool = False
 
     @property
     def is_durable(self) -> bool:

@@ -22,9 +22,11 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.server.errors import ServerError
 from millstream.server.host.lifecycle import QueryState, Verb, next_state
 from millstream.server.host.queries import Query, QueryKind
+from millstream.server.journal.store import StoredRun
 from millstream.server.results.trains import ResultShape
 
 if TYPE_CHECKING:
+    from millstream.engine.flow.replay import PastSources
     from millstream.engine.plan.plan import PlannedQuery
     from millstream.server.host.engine_host import EngineHost
 
@@ -94,12 +96,13 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
             f"query {query.name} is rebuilt from the journal after a restart, so it has operators of its own and nothing is held for it",
             hint="leave history = 'held' out, or do without the name",
         )
+    past, query.stands, query.catching_up = None if query.stands else _past(host, query), False, None
     query.shape = ResultShape(query.planned.physical.schema)
     host.observer.query_began(query)
     physical, deliver = query.planned.physical, deliverer(host, query)
     node = host.class_node(physical.options)
     try:
-        _splice(host, query, physical, deliver, node)
+        _splice(host, query, physical, deliver, node, past=past)
     except (SchedulerError, SharingLost):
         # Rows reached what it was to share while it was on its way: then it keeps a state of its own.
         if not host.network.lost_sharing:
@@ -111,8 +114,25 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
     with host.store.change() as change:
         change.back(lambda: _take_out(host, query, before))
-        if query.identity and not recovering:
+        if query.identity and past is not None:
+            host.store.set_run(query.key, StoredRun(past.start, query.identity, query.earlier))
+        elif query.identity and not recovering:
             host.remember_run(query)
+        if past is not None and host.journaling is not None:
+            feeding = host.journaling.catching_up
+            change.after(lambda: feeding.begin(query, past))
+        elif query.planned.physical.options.archive:
+            assert host.journaling is not None
+            host.journaling.catching_up.went_live(query)
+
+
+def _past(host: EngineHost, query: Query) -> PastSources | None:
+    """Return sources for a query that begins in the past, None for any other. Unsupported, naming what is in the way."""
+    if not query.planned.physical.options.archive:
+        return None
+    if host.journaling is None or host.runtime.scheduler is None or query.kind is not QueryKind.SELECT:
+        raise Unsupported("history = 'archive' is for queries of a server with a data directory", hint="leave it out")
+    return host.journaling.catching_up.past_of(query)
 
 
 def deliverer(host: EngineHost, query: Query) -> Deliver:
@@ -152,14 +172,21 @@ def let_feed(host: EngineHost, query: Query) -> None:
 
 
 def _splice(
-    host: EngineHost, query: Query, physical: PhysicalQuery, deliver: Deliver, node: ClassNode, *, share_state: bool = True
+    host: EngineHost,
+    query: Query,
+    physical: PhysicalQuery,
+    deliver: Deliver,
+    node: ClassNode,
+    *,
+    share_state: bool = True,
+    past: PastSources | None = None,
 ) -> None:
     # What a restart rebuilds has operators of its own, with their state.
     how: dict[str, Any] = {"share": not query.identity, "share_state": share_state}
     if query.kind is QueryKind.DERIVED:
         delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver, **how)
     else:
-        delta = host.network.add_query(query.name, physical, deliver, class_node=node, **how)
+        delta = host.network.add_query(query.name, physical, deliver, class_node=node, past=past, **how)
     query.id = query.last_id = delta.query.id
     host.network.queries[query.id].results_bytes = query.waiting.held
     try:

@@ -118,15 +118,16 @@ def _queries(host: EngineHost) -> Outcome:
         outputs = _outputs(None if found is None else found.of_query(query))
         rows.append(
             (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
-             *(counts.get(name) for name in COUNTED), *host.memory_of(query), *outputs, query.complete_from_us, *host.watch.shown(query),
-             query.failure, query.shown_text)
+             *(counts.get(name) for name in COUNTED), *host.memory_of(query), *outputs, query.complete_from_us,
+             None if query.catching_up is None else query.catching_up.text(), *host.watch.shown(query), query.failure, query.shown_text)
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
     columns += [(name, "BIGINT") for name in COUNTED]
     columns += [("memory_bytes", "BIGINT"), ("memory_bytes_max", "BIGINT")]
-    columns += [*OUTPUT_COLUMNS, ("complete_from", "TIMESTAMP"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
+    columns += [*OUTPUT_COLUMNS, ("complete_from", "TIMESTAMP"), ("progress", "TEXT"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
     columns += [("failure", "TEXT"), ("text", "TEXT")]
-    return table(columns, rows, "name state class results queued latency_p99_ms target shed accepted")
+    on_their_way = any(query.catching_up is not None for query in host.queries)
+    return table(columns, rows, f"name state {'progress ' if on_their_way else ''}class results queued latency_p99_ms target shed accepted")
 
 
 def _classes(host: EngineHost) -> Outcome:
