@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +175,7 @@ def test_a_command_that_is_killed_gives_each_result_once(tmp_path: Path) -> None
         parquet.write_table(part, tmp_path / "part")
         (tmp_path / "part").rename(tmp_path / "in" / f"{kill}.parquet")
         with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as process:
-            wait_for(lambda: batches_begun(tmp_path) > kill, process)
+            wait_for(partial(batches_begun, tmp_path), kill + 1, process)
             os.killpg(process.pid, signal.SIGKILL)
     parquet.write_table(table.slice(KILLS * 1_000), tmp_path / "part")
     (tmp_path / "part").rename(tmp_path / "in" / "last.parquet")
@@ -182,15 +184,15 @@ def test_a_command_that_is_killed_gives_each_result_once(tmp_path: Path) -> None
 
 
 def batches_begun(folder: Path) -> int:
-    """Return how many batches have left results aside or in place: the kill comes before, at or after a commit."""
-    aside = {p.name for p in (folder / "out").glob("_staging-*")}
-    done = {p.name.split("-")[1] for p in (folder / "out").glob("batch-*")}
-    return len(aside) + len(done)
+    """Return how many batches have begun to leave something: the kill comes before, at or after a commit."""
+    aside = {int(p.name.partition("-")[2]) for p in (folder / "out").glob("_staging-*")}
+    done = {int(p.stem) for p in (folder / "check" / "commits").glob("[0-9]*.json")}
+    return max(aside | done, default=-1) + 1
 
 
-def wait_for(true: Any, process: subprocess.Popen[bytes]) -> None:
+def wait_for(count: Callable[[], int], least: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + COMMAND_SECONDS_MAX
-    while not true():
+    while count() < least:
         assert process.poll() is None, "the command ended by itself"
         assert time.monotonic() < deadline
         time.sleep(0.05)
