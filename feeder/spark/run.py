@@ -69,6 +69,7 @@ class SparkScript:
                     raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.script.streams))
         self._blocks: dict[str, Any] = {}
         self._told: set[str] = set()
+        self._placed: dict[tuple[tuple[str, ...], bool], Placement] = {}
 
     # -- answers ----------------------------------------------------------------------------------------------------------------
 
@@ -134,7 +135,10 @@ class SparkScript:
         streams = [s for s in self.inputs if s in plan.streams]
         streams += [s for s in plan.streams if s not in streams]
         blocks = self._all_blocks([s for s in streams if s in self.inputs])
-        placement = self._place(streams, blocks, len(streams) > 1 or plan.needs_moves)
+        asked = tuple(streams), len(streams) > 1 or plan.needs_moves
+        placement = self._placed.get(asked)
+        if placement is None:
+            placement = self._placed[asked] = self._place(streams, blocks, asked[1])
         buckets = self.partitions if all(e.keys for e in plan.exchanges) else 1
         return Task(text, number, buckets, placement.steps, placement.last_us, placement.rows), blocks, placement
 
