@@ -38,12 +38,16 @@ lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# It reads folders side by side, as if `millstream` itself had no names.
 contracts: $(READY) ## import-linter: who may import whom
-	@$(BIN)/lint-imports pyproject.toml
+	@mkdir -p build/contracts/millstream
+	@for folder in $(PACKAGES); do ln -sfn "$(CURDIR)/$$folder" "build/contracts/millstream/$$folder"; done
+	@cd build/contracts && "$(CURDIR)/$(BIN)/lint-imports" --config ../../pyproject.toml
 
 # Our folders stand at the top but are imported as millstream.<folder>; mypy sees that through a folder of links.
 types: $(READY) ## mypy, strict
 	@mkdir -p build/types/millstream
+	@ln -sf "$(CURDIR)/millstream/__init__.py" "$(CURDIR)/millstream/py.typed" build/types/millstream/
 	@for folder in $(PACKAGES); do ln -sfn "$(CURDIR)/$$folder" "build/types/millstream/$$folder"; done
 	MYPYPATH=build/types $(BIN)/mypy -p millstream
 

@@ -1,6 +1,6 @@
-"""Names of the settings `load` and `sharing`; imports nothing, so that `--help` can show them at once.
+"""Names of the settings `load`, `sharing` and `refresh`; imports nothing, so that `--help` can show them at once.
 
-What they do is in `load/catalog.py` and `sharing/catalog.py`.
+What they do is in `load/catalog.py`, `sharing/catalog.py` and `refresh/allocation.py`.
 """
 
 LOADS = ("none", "common", "class", "dilos")
@@ -8,3 +8,4 @@ LOADS_DEFAULT = "none"
 SHARING_OFF = "off"
 SHARING_DEFAULT = "hybrid"
 SHARINGS = (SHARING_OFF, "golab-none", "aggressive", "conservative", "hybrid", "hybrid-late", "hybrid-late-pending")
+REFRESH_DEFAULT = "perceived"

@@ -28,11 +28,12 @@ from millstream.engine.language.statements import Describe, Explain, Fetch, Inse
 from millstream.engine.plan.catalog import noun_of
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
-from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.errors import PolicyError, SchedulerError
+from millstream.scheduler.names import REFRESH_DEFAULT
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
-from millstream.server.errors import GivenUp, ServerError, StorageError
+from millstream.server.errors import ConfigError, GivenUp, ServerError, StorageError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
 from millstream.server.host.arrival_clock import ArrivalClock, Report
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 PLACES_KEPT_PART = 16  # of the connections: one of so many is kept for those who may more than read
+POLL_S_MAX = 60.0  # how long a poll of a table's file may take before it counts as failed
 PREPARING_MAX = 2  # statements whose files are read at once: each may hold a table's rows
 FETCH_SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
@@ -146,6 +148,14 @@ class Application:
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
         self.host.file_rules = FileRules(config.files_dir, config.file_bytes_max)
+        self.host.refresh_rules = (self.config.refresh, float(self.config.refresh_budget))
+        if self.config.refresh != REFRESH_DEFAULT:  # a policy that is not there ends the start, not the first table's statement
+            from millstream.server.watch.refreshing import Refreshing
+
+            try:
+                self.host.refresh = Refreshing(self.host, *self.host.refresh_rules)
+            except PolicyError as refused:
+                raise ConfigError(f"refresh: {refused}", hint=refused.hint) from refused
         self.host.queries.owned_max = config.connection_queries_max
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
@@ -353,20 +363,42 @@ class Application:
         async with self._preparing:
             done: asyncio.Future[Any] = self.loop.create_future()
             session.running = running = Running(done)
-
-            def prepare() -> None:
-                try:
-                    settle = partial(running.settle, preparing(running.is_given_up))
-                except Exception as error:
-                    settle = partial(running.fail, error)
-                with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
-                    self.loop.call_soon_threadsafe(settle)
-
-            threading.Thread(target=prepare, name="preparing", daemon=True).start()
             try:
-                return await done
+                return await self._read_aside(preparing, running, done)
             finally:
                 session.running = None
+
+    async def _read_aside(self, preparing: Callable[[Asks], Any], running: Running, done: asyncio.Future[Any]) -> Any:
+        """Do something on a thread of its own, which is left behind when it does not end."""
+
+        def prepare() -> None:
+            try:
+                settle = partial(running.settle, preparing(running.is_given_up))
+            except Exception as error:
+                settle = partial(running.fail, error)
+            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                self.loop.call_soon_threadsafe(settle)
+
+        threading.Thread(target=prepare, name="preparing", daemon=True).start()
+        return await done
+
+    async def poll(self) -> None:
+        """Poll the table that is due, if one is: its file is read aside, and its table changed among the statements."""
+        refresh = self.host.refresh
+        poll = None if refresh is None or self.stopping else await self.call(refresh.take)
+        if refresh is None or poll is None:
+            return
+        done: asyncio.Future[Any] = self.loop.create_future()
+        running = Running(done)
+        hung = self.loop.call_later(POLL_S_MAX, running.give_up)
+        try:
+            found = await self._read_aside(partial(refresh.read, poll), running, done)
+        except (EngineError, ServerError) as problem:
+            found = problem
+        finally:
+            hung.cancel()
+        if not self.stopping:
+            await self.call(refresh.put, poll, found)
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""

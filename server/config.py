@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.names import LOADS, LOADS_DEFAULT, SHARING_DEFAULT, SHARINGS
+from millstream.scheduler.names import LOADS, LOADS_DEFAULT, REFRESH_DEFAULT, SHARING_DEFAULT, SHARINGS
 from millstream.server.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "MILLSTREAM_"
@@ -87,6 +87,13 @@ class Config:
         "How queries share work: `off`, or the method that chooses the periods under SLIDE WITHIN (docs/sharing.md).",
         choices=SHARINGS,
     )
+    refresh: str = setting(
+        REFRESH_DEFAULT,
+        "server",
+        "How polls are given to tables that say REFRESH: `perceived` (what is read most stays freshest), `general` or `uniform`, with "
+        "options as `perceived:demand=0.2` (docs/refresh.md).",
+    )
+    refresh_budget: int = setting(2**20, "server", "Bytes a second of all files that are polled for tables that say REFRESH.", least=1)
     shed_seed: int = setting(
         0, "server", "Seed that, with a row's arrival number, decides whether the row is shed. It is the same at every start.", least=0
     )

@@ -57,6 +57,7 @@ class Sweep:
         self._watch_rounds = max(1, round(min(WATCH_S, application.config.optimise_settle_s / 5) / SWEEP_S))
         self._looking = False
         self._coming_due = False
+        self._polling = False
         self._checkpointing = False
         self._archiving = False
         self._checkpoint_from_ns = 0
@@ -82,6 +83,7 @@ class Sweep:
         self._pass_time()
         if application.host.unfed:
             application.host.feed_held()
+        self._begin_poll()
         if self._round % MEMORY_ROUNDS == 0 and application.memory.look() and not application.stopping:
             application.loop.create_task(application.call(give_back))
         if self._round % RATE_ROUNDS == 0:
@@ -95,6 +97,22 @@ class Sweep:
             self._look_at_targets()
         if self._round % LAW_ROUNDS == 0:
             self._check_law()
+
+    def _begin_poll(self) -> None:
+        """One poll at a time."""
+        host = self.application.host
+        if host.refresh is None or self._polling:
+            return
+        wake_ns = host.refresh.wake_ns()
+        if wake_ns is not None and wake_ns <= host.runtime.arrival_ns():
+            self._polling = True
+            self.application.loop.create_task(self._poll())
+
+    async def _poll(self) -> None:
+        try:
+            await self.application.poll()
+        finally:
+            self._polling = False
 
     def _begin_checkpoint(self, now_ns: int) -> None:
         """One checkpoint at a time; one that the disk refused is tried again after a while."""

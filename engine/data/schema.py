@@ -108,3 +108,5 @@ class TableDefinition:
     key: tuple[str, ...]
     file: str | None = None
     durability: str = "none"
+    fresh_min: float | None = None
+    """Of a table that is polled: for which share of the time it should hold what the file holds, 0 for no share; None: not polled."""

@@ -10,9 +10,10 @@ from millstream.engine.data.arrivals import NO_ARRIVALS
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Field, Schema
-from millstream.engine.data.train import Numbers, Train
+from millstream.engine.data.train import Int64Array, Numbers, Train
 from millstream.engine.data.types import TEXT
 from millstream.engine.data.watermarks import constant_track
+from numpy.typing import NDArray
 
 PENDING_ROWS_MIN = 10_000  # changes are merged into the content when there are this many, and more of them than rows
 
@@ -25,6 +26,13 @@ def change_schema(schema: Schema) -> Schema:
 def plus_column(rows: int) -> Column:
     """Return an `op` column of '+'."""
     return Column(TEXT, pa.array(["+"] * rows, type=pa.string()))
+
+
+def standing_places(keys: Sequence[Column], added: NDArray[np.bool_]) -> Int64Array:
+    """Return the places, in order, of the rows that stand after all of them came: the last of each key, unless it deletes."""
+    ids = key_encoder([k.type for k in keys]).encode(keys)
+    last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
+    return np.sort(last[added[last]])
 
 
 class TableContent:
@@ -62,10 +70,7 @@ class TableContent:
         standing = len(self._columns[0])
         ops = [op for t in self._pending for op in t.column(width).values.to_pylist()]
         added = np.concatenate((np.ones(standing, dtype=np.bool_), np.array([op != "-" for op in ops], dtype=np.bool_)))
-        keys = [columns[k] for k in self._key]
-        ids = key_encoder([k.type for k in keys]).encode(keys)
-        last = len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]
-        kept = np.sort(last[added[last]])
+        kept = standing_places([columns[k] for k in self._key], added)
         self._columns = [c.take(kept) for c in columns]
         self._pending, self._pending_rows = [], 0
 

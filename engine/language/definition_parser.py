@@ -293,9 +293,22 @@ class DefinitionParser(TypeParser, SelectParser):
         self.listed(one)
         self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
         file = self.string("a file name") if self.takes_symbol(TokenType.FROM) else None
+        fresh_min = self._refresh(file) if self.takes("REFRESH") else None
         durability = self._durability() if self.takes("DURABILITY") else "none"
         table = self._table(name, Schema(tuple(columns)), key, file)
-        return statements.CreateTable(replace(table, durability=durability), exists_ok)
+        return statements.CreateTable(replace(table, durability=durability, fresh_min=fresh_min), exists_ok)
+
+    def _refresh(self, file: str | None) -> float:
+        """Read what follows REFRESH: MIN FRESHNESS f, or nothing."""
+        if file is None:
+            raise self.problem("REFRESH needs a file: write FROM 'file' REFRESH", self.previous)
+        if not self.takes("MIN"):
+            return 0.0
+        self.expect("FRESHNESS", where="after MIN")
+        share = self.number("the share of the time for which the table is to be fresh")
+        if not 0.0 < share < 1.0:
+            raise self.problem(f"a freshness of {share:g} is not between 0 and 1, without both", self.previous)
+        return share
 
     def _durability(self) -> str:
         return self.choice(("NONE", "JOURNAL", "SYNC"), "after DURABILITY").lower()

@@ -292,7 +292,7 @@ class CreateDerivedStream(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateTable(Statement):
-    """CREATE TABLE name (columns, PRIMARY KEY (…)) [FROM 'file']."""
+    """CREATE TABLE name (columns, PRIMARY KEY (…)) [FROM 'file' [REFRESH [MIN FRESHNESS f]]]."""
 
     definition: TableDefinition
     if_not_exists: bool = False

@@ -104,6 +104,7 @@ NAMES: tuple[str, ...] = (
     "c-sustained",
     "c-burst",
     "c-fanout",
+    "c-fresh",
     "s-slowdown",
     "s-response",
     "s-max",

@@ -1,1 +1,1 @@
-"""How often polled copies are read within a budget: start in `allocation.py`. No server polls by it yet."""
+"""How often polled copies are read within a budget: start in `polling.py`."""

@@ -7,19 +7,19 @@
 At the optimum p ∂F/∂f = μ z for one μ, and what has p / (λ z) <= μ is not polled at all. With h(x) = 1 - (1 + x) e^(-x) and x = λ/f that
 reads h(x) = μ λ z / p. The budget spent falls as μ rises, so one root of a monotone function is sought, for any number of elements.
 
-The thesis's heuristics stand beside it: elements sorted by a key are cut into partitions, the representatives are solved for, and each
-element of a partition is polled as often (or gets as much bandwidth) as its representative.
+A copy may ask for a least number of polls, which keep it as fresh as somebody needs it (6.2.1): then it gets the greater of both.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.refresh.freshness import freshness, ratio_of
+from millstream.scheduler.refresh.freshness import ratio_of
 from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
@@ -31,11 +31,12 @@ _CLOSE = 1e-10
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What is known of the copies: `access` p (any scale), `changes` λ in a period, `sizes` z in units of the budget."""
+    """What is known of the copies: `access` p (any scale), `changes` λ in a period, `sizes` z in units of the budget, `least` polls."""
 
     access: Column
     changes: Column
     sizes: Column
+    least: Column | None = None
 
     def __len__(self) -> int:
         """Return how many copies there are."""
@@ -49,18 +50,19 @@ Policy = Callable[[Copies, float], Column]
 def perceived_polls(copies: Copies, budget: float) -> Column:
     """Return the polls that users perceive most of; raises `PolicyError` for a budget that is not positive.
 
-    A copy that never changes is fresh after its first poll, and gets none here.
+    A copy that never changes is fresh after its first poll, and gets no more than its least here. Where the least polls of all cost more
+    than the budget, each gets the same part of its own.
     """
-    return _solved(copies, budget, np.ones(len(copies)))
+    return solved(copies, budget, np.ones(len(copies)))
 
 
 def general_polls(copies: Copies, budget: float) -> Column:
     """Return the polls that keep most copies fresh, whoever reads them; raises `PolicyError` for a budget that is not positive."""
-    return _solved(Copies(np.ones(len(copies)), copies.changes, copies.sizes), budget, np.ones(len(copies)))
+    return perceived_polls(replace(copies, access=np.ones(len(copies))), budget)
 
 
 def uniform_polls(copies: Copies, budget: float) -> Column:
-    """Return as many polls for each copy; raises `PolicyError` for a budget that is not positive."""
+    """Return as many polls for each copy, whatever its least; raises `PolicyError` for a budget that is not positive."""
     _check(budget)
     return np.full(len(copies), budget / float(copies.sizes.sum()))
 
@@ -73,34 +75,38 @@ def _check(budget: float) -> None:
         raise PolicyError(f"a refresh budget of {budget:g} is not a positive number of polls")
 
 
-def _solved(copies: Copies, budget: float, counts: Column) -> Column:
-    """Solve where `counts` copies stand behind each element."""
+def solved(copies: Copies, budget: float, counts: Column) -> Column:
+    """Return the polls of one of the copies behind each element, of which `counts` are alike."""
     _check(budget)
-    polls = np.zeros(len(copies))
+    polls = np.zeros(len(copies)) if copies.least is None else copies.least.copy()
+    asked = float((counts * copies.sizes * polls).sum())
+    if asked >= budget:
+        return polls * (budget / asked)
     wanted = np.flatnonzero((copies.changes > 0.0) & (copies.access > 0.0))
     if not len(wanted):
         return polls
+    least, budget = polls[wanted], budget - asked + float((counts * copies.sizes * polls)[wanted].sum())
     changes, cost = copies.changes[wanted], counts[wanted] * copies.sizes[wanted]
     worth = copies.access[wanted] / (changes * copies.sizes[wanted])  # the greatest μ at which it is polled
 
     def at(log_price: float) -> Column:
         gain = math.exp(log_price) / worth
-        found = np.zeros(len(worth))
+        found = least.copy()
         polled = gain < 1.0
-        found[polled] = changes[polled] / ratio_of(gain[polled])
+        found[polled] = np.maximum(changes[polled] / ratio_of(gain[polled]), least[polled])
         return found
 
-    polls[wanted] = _within(at, lambda found: float((cost * found).sum()), budget, math.log(float(worth.max())))
+    polls[wanted] = _within(at, least, lambda found: float((cost * found).sum()), budget, math.log(float(worth.max())))
     return polls
 
 
-def _within(at: Callable[[float], Column], spent: Callable[[Column], float], budget: float, dearest: float) -> Column:
-    """Find the price at which the budget is spent: a falling function of the price's logarithm, `dearest` where nothing is bought."""
+def _within(at: Callable[[float], Column], least: Column, spent: Callable[[Column], float], budget: float, dearest: float) -> Column:
+    """Find the price at which the budget is spent, which falls with the price's logarithm; `dearest` is where only the least is bought."""
     high, low = dearest, dearest - 1.0
     while spent(at(low)) < budget:
         high, low = low, dearest - 2.0 * (dearest - low)
     much = at(low)
-    little = at(high) if high < dearest else np.zeros_like(much)  # rounding may buy at the dearest price what it should not
+    little = at(high) if high < dearest else least  # rounding may buy at the dearest price what it should not
     above, below = spent(much) - budget, spent(little) - budget
     for step in range(_STEPS_MAX):
         # The line between the ends where it helps, else the middle: every third step halves what is left.
@@ -117,34 +123,3 @@ def _within(at: Callable[[float], Column], spent: Callable[[Column], float], bud
             break
     # What copies of equal worth get may jump between two neighbouring prices. All that lies between is worth the same.
     return little + (much - little) * (-below / (above - below))
-
-
-# ---- partitions
-
-KEYS: Mapping[str, Callable[[Copies], Column]] = {
-    "access": lambda copies: copies.access,
-    "changes": lambda copies: copies.changes,
-    "ratio": lambda copies: copies.access / copies.changes,
-    "pf": lambda copies: copies.access * freshness(np.ones(len(copies)), copies.changes),
-    "pfs": lambda copies: copies.access * freshness(1.0 / copies.sizes, copies.changes),
-}
-"""By what copies are sorted: p, λ, p/λ, PF (p F at one poll) or PFS (at one unit of bandwidth)."""
-
-
-def partitioned_polls(copies: Copies, budget: float, partitions: int, key: str = "pf", *, fixed_bandwidth: bool = False) -> Column:
-    """Return the polls by partitions of as many copies each, sorted by a key.
-
-    In a partition every copy is polled as often, or with `fixed_bandwidth` gets as much of the budget. Raises `PolicyError` for a key that
-    is not there, less than one partition, or a budget that is not positive.
-    """
-    if key not in KEYS:
-        raise PolicyError(f"unknown key '{key}' of partitions", hint="known are " + ", ".join(KEYS))
-    if partitions < 1:
-        raise PolicyError(f"{partitions} partitions are not at least 1")
-    count = min(partitions, len(copies))
-    part = np.empty(len(copies), dtype=np.int64)
-    part[np.argsort(KEYS[key](copies), kind="stable")] = np.arange(len(copies)) * count // max(1, len(copies))
-    counts = np.bincount(part, minlength=count).astype(np.float64)
-    means = Copies(*(np.bincount(part, weights=one, minlength=count) / counts for one in (copies.access, copies.changes, copies.sizes)))
-    found = _solved(means, budget, counts)
-    return np.asarray((found * means.sizes)[part] / copies.sizes if fixed_bandwidth else found[part])

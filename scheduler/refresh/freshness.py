@@ -48,3 +48,20 @@ def ratio_of(gain: Column) -> Column:
         step = np.divide(distinct_gain(ratio) - gain, slope, out=np.zeros_like(ratio), where=slope > 1e-300)
         ratio = np.maximum(ratio - step, ratio / 2.0)
     return ratio
+
+
+_RATES = np.geomspace(1e-9, 1e9, 8_192)
+_FRESHNESS = -np.expm1(-_RATES) / _RATES  # it falls from 1 to 0
+
+
+def polls_for(wanted: Column, changes: Column) -> Column:
+    """Return the polls in a period that keep each element fresh for a share `wanted` of the time, between 0 and 1 (Carney 2005, 6.2.1).
+
+    What never changes needs none, and where nothing is wanted (0) none are needed.
+    """
+    ratio = np.interp(-wanted, -_FRESHNESS, _RATES)
+    for _ in range(3):  # Newton's method on F(x) = wanted, whose slope is -h(x) / x²
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = (-np.expm1(-ratio) / ratio - wanted) * ratio**2 / distinct_gain(ratio)
+        ratio = np.maximum(ratio + np.where(np.isfinite(step), step, 0.0), ratio / 2.0)
+    return np.where(wanted > 0.0, changes / ratio, 0.0)

@@ -6,7 +6,7 @@ whether targets are met (`server/watch`) is the work of others, of whom it uses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,10 +18,13 @@ from millstream.server.errors import StorageError
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
+    from millstream.engine.data.schema import TableDefinition
     from millstream.engine.flow.replay import PastItem, PastSources
     from millstream.scheduler.optimiser.contract import Decision, TargetVerdict
     from millstream.server.archive.archiver import Archives
     from millstream.server.archive.history import StoredPast, TimeBounds
+    from millstream.server.host.server_files import Asks
+    from millstream.server.host.table_files import TablePoll, TableRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,54 @@ class Optimising(Protocol):
     def step(self) -> None:
         """Look, judge, and do what is to be done, on the thread that executes statements."""
         ...
+
+
+class Refresh(Protocol):
+    """What polls the files of tables."""
+
+    def begin(self, definition: TableDefinition) -> None:
+        """Poll a table from now on."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Poll a table no longer, if it was."""
+        ...
+
+    def asked(self, names: Iterable[str]) -> None:
+        """Note that somebody read these streams and tables."""
+        ...
+
+    def standing(self, name: str) -> PolledTable | None:
+        """Return how fresh a table is; None where it is not polled."""
+        ...
+
+    def wake_ns(self) -> int | None:
+        """Return when there may be something to poll; None while there is nothing. From any thread."""
+        ...
+
+    def take(self) -> TablePoll | None:
+        """Return the poll that is due now, if one is."""
+        ...
+
+    def read(self, poll: TablePoll, given_up: Asks) -> TableRows | None:
+        """Read the file of a poll, from any thread; None where it is as it was. Raises what reading the file of CREATE TABLE does."""
+        ...
+
+    def put(self, poll: TablePoll, found: TableRows | Exception | None) -> None:
+        """Let a poll's outcome change its table: rows, None where the file is as it was, or why it could not be read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PolledTable:
+    """What SHOW TABLES tells of a table that is polled: `freshness` is the share of the time for which it is expected to be fresh."""
+
+    age_us: int
+    freshness: float
+    polls: int
+    changes: int
+    period_us: int | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)

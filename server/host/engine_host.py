@@ -34,7 +34,7 @@ from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import StorageError
 from millstream.server.functions.process import Confinement, FunctionProcess
-from millstream.server.host.contract import Context, Durability, HeldRows, Observer, Optimising, Postponing, TargetWatch
+from millstream.server.host.contract import Context, Durability, HeldRows, Observer, Optimising, Postponing, Refresh, TargetWatch
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryBook, base_streams
@@ -97,6 +97,9 @@ class EngineHost:
         self.journaling: Durability | None = None
         self.recovery: Postponing | None = None  # while the journal is replayed
         self.optimiser: Optimising | None = None
+        self.refresh: Refresh | None = None  # made with the first table that is polled
+        self.refresh_rules: tuple[str, float] | None = None
+        """The policy of polls and their budget in bytes a second; None where nothing is polled."""
         self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
@@ -181,6 +184,8 @@ class EngineHost:
         self.network.drop_stream(name)
         intake = self.intakes.pop(name, None)
         self.unfed.pop(name, None)
+        if self.refresh is not None:
+            self.refresh.forget(name)
         if intake is not None:
             intake.is_gone = True
         if self.journaling is not None:

@@ -6,13 +6,15 @@ stream that has not ended does. Nothing takes time but what the timeline says, s
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.records import dataclass
@@ -28,7 +30,7 @@ from millstream.server.embedded.virtual_runtime import VirtualRuntime
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
-from millstream.server.host.inputs import InputFile, open_input
+from millstream.server.host.inputs import InputFile, open_input, read_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
 from millstream.server.host.side_streams import DeferredFeeder
@@ -48,14 +50,15 @@ REASONS_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What to run: the script's text, inputs as (stream, file), a timeline, how.
+    """What to run: the script's text, inputs as (stream, file or Arrow stream in memory), a timeline, how.
 
-    `rules_off` names rewrites of plans to leave out ("all" for every one), `sharing` lets queries share equal operators (K15). `maps` and
-    `time_formats` are those of `--map` and `--time-format`.
+    `declared` are statements that come before the script and do not count in its lines. `rules_off` names rewrites of plans to leave out
+    ("all" for every one), `sharing` lets queries share equal operators (K15). `maps` and `time_formats` are those of `--map` and
+    `--time-format`.
     """
 
     script: str
-    inputs: Sequence[tuple[str, Path]] = ()
+    inputs: Sequence[tuple[str, Path | pa.Buffer]] = ()
     timeline: Path | None = None
     policy: str = "fcfs"
     workers: int = 1
@@ -64,6 +67,7 @@ class Replay:
     sharing: str = SHARING_DEFAULT
     maps: Sequence[str] = ()
     time_formats: Sequence[str] = ()
+    declared: str = ""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,12 @@ def run_replay(replay: Replay) -> ReplayOutcome:
     except (EngineError, SchedulerError, ServerError) as error:
         outcomes.failure = str(error)
     return outcomes
+
+
+def _opened(intake: StreamIntake, source: Path | pa.Buffer, column_map: ColumnMap | None) -> AbstractContextManager[InputFile]:
+    if isinstance(source, Path):
+        return open_input(intake, source, column_map)
+    return read_input(intake, Path(f"{intake.name}.arrow"), lambda: io.BytesIO(source), column_map)
 
 
 class _Run:
@@ -117,7 +127,7 @@ class _Run:
             self.host.close_functions()
 
     def _run(self) -> None:
-        for statement, span in parse_script(self.replay.script):
+        for statement, span in [*parse_script(self.replay.declared), *parse_script(self.replay.script)]:
             try:
                 self._execute(statement, span.text)
             except EngineError as problem:
@@ -158,8 +168,8 @@ class _Run:
             intakes = [self.host.intake(name) for name, _ in self.replay.inputs]
             maps = self._column_maps(intakes)
             files = [
-                open_files.enter_context(open_input(intake, path, maps.get(intake.name)))
-                for intake, (_, path) in zip(intakes, self.replay.inputs, strict=True)
+                open_files.enter_context(_opened(intake, source, maps.get(intake.name)))
+                for intake, (_, source) in zip(intakes, self.replay.inputs, strict=True)
             ]
             for table in [f for f in files if f.intake.table is not None]:
                 self._replay_one(table, rows_max)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.language.statements import CreateFunction, CreateTable, Statement
 from millstream.server.host.server_files import Asks
-from millstream.server.statements.definitions import read_table_file
+from millstream.server.host.table_files import read_table_file
 from millstream.server.statements.functions import load_function
 
 if TYPE_CHECKING:

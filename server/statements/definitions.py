@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.errors import InvalidDefinition
-from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
-from millstream.engine.flow.relations import change_schema
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
 from millstream.engine.plan.plan import derived_stream
-from millstream.server.errors import BadInput, GivenUp
 from millstream.server.host import running, side_streams
-from millstream.server.host.inputs import InputBlock, read_input
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.host.server_files import Asks, nobody_gave_up, open_bounded
+from millstream.server.host.table_files import TableRows, read_table_file
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
@@ -87,35 +82,6 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     return said(f"stream {statement.name} created", *planned.notes)
 
 
-@dataclass(frozen=True, slots=True)
-class TableRows:
-    """What a table's file holds: accepted rows, how many were refused, and what is to be said of it."""
-
-    blocks: list[InputBlock]
-    refused: int
-    notices: list[str]
-
-
-def read_table_file(host: EngineHost, definition: TableDefinition, given_up: Asks = nobody_gave_up) -> TableRows:
-    """Read the file that CREATE TABLE names, into memory and nowhere else: from any thread. BadInput, GivenUp, the engine's errors."""
-    assert definition.file is not None
-    path, rules = Path(definition.file), host.file_rules
-    stream = StreamDefinition(definition.name, change_schema(definition.schema), durability=definition.durability)
-    blocks: list[InputBlock] = []
-    held_bytes = 0
-    with read_input(StreamIntake(host, stream, definition), path, lambda: open_bounded(path, rules, given_up)) as file:
-        for block in file.chunks():
-            blocks.append(block)
-            held_bytes += sum(column.nbytes() for column in block.columns)
-            if held_bytes > rules.bytes_max:  # a few bytes of Parquet may stand for any number of rows
-                raise BadInput(
-                    f"the rows of {path.name} hold more than {rules.bytes_max} bytes", hint="raise file_bytes_max, or load a smaller file"
-                )
-            if given_up():
-                raise GivenUp("the statement was cancelled while its file was read")
-    return TableRows(blocks, file.refused, [f"{file.rows - file.refused} rows loaded from {path.name}", *file.told()])
-
-
 def create_table(host: EngineHost, statement: CreateTable, context: Context) -> Outcome:
     """Register a stored relation, and load its file if it names one."""
     definition = statement.definition
@@ -134,6 +100,12 @@ def create_table(host: EngineHost, statement: CreateTable, context: Context) -> 
             notices += _filled(intake, context.prepared or read_table_file(host, definition))
             if intake.is_sync and host.journaling is not None:
                 host.journaling.wait_safe()
+    if definition.fresh_min is not None and host.refresh_rules is not None:
+        if host.refresh is None:
+            from millstream.server.watch.refreshing import Refreshing
+
+            host.refresh = Refreshing(host, *host.refresh_rules)
+        host.refresh.begin(definition)
     return said(*notices)
 
 

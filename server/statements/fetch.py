@@ -83,6 +83,8 @@ def prepare(host: EngineHost, statement: Fetch) -> Asked:
         if twin is None:
             raise _nothing_held(missing[0], statement.text)
         return _of_query(host, twin, _over_nothing(host, planned))
+    if host.refresh is not None:
+        host.refresh.asked([table_of_rows(name) or name for name in _inputs(planned)])
     named = {name: queries[name] for name in _inputs(planned) if name in queries}
     reads: list[StreamArchive] = []
     return Asked(list(named.values()), lambda: _over_held(host, planned, named, history, reads), reads)

@@ -54,6 +54,15 @@ MEASURE_COLUMNS = (
 """Column, field of a report, type: everything that is measured of outputs."""
 LOAD_COLUMNS = (("load", "DOUBLE"), ("headroom", "DOUBLE"), ("quota", "DOUBLE"), ("drop_percent", "DOUBLE"), ("response_ms", "DOUBLE"))
 """Load and headroom in seconds of work a second, quota as a share of the processor, drop and response as of the last cycle."""
+POLL_COLUMNS = (
+    ("age", "age_us", "INTERVAL"),
+    ("freshness", "freshness", "DOUBLE"),
+    ("polls", "polls", "BIGINT"),
+    ("changes", "changes", "BIGINT"),
+    ("poll_period", "period_us", "INTERVAL"),
+    ("poll_error", "error", "TEXT"),
+)
+"""Column, field of `PolledTable`, type: NULL for a table that is not polled."""
 _DESCRIBED = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "BOOLEAN", False], ["note", "TEXT", True]]
 
 
@@ -90,8 +99,12 @@ def _tables(host: EngineHost) -> Outcome:
     rows = []
     for found in host.catalog.tables():
         spelled = ", ".join(f"{f.name} {f.type}" for f in found.schema.fields)
-        rows.append((found.name, ", ".join(found.key), host.network.standing_rows(found.name), found.durability, spelled))
-    return table([("name", "TEXT"), ("key", "TEXT"), ("rows", "BIGINT"), ("durability", "TEXT"), ("columns", "TEXT")], rows)
+        polled = None if host.refresh is None else host.refresh.standing(found.name)
+        cells = (None,) * len(POLL_COLUMNS) if polled is None else tuple(getattr(polled, field) for _, field, _ in POLL_COLUMNS)
+        rows.append((found.name, ", ".join(found.key), host.network.standing_rows(found.name), found.durability, *cells, spelled))
+    columns = [("name", "TEXT"), ("key", "TEXT"), ("rows", "BIGINT"), ("durability", "TEXT")]
+    columns += [(name, kind) for name, _, kind in POLL_COLUMNS]
+    return table([*columns, ("columns", "TEXT")], rows, "name key rows durability columns freshness age poll_error")
 
 
 def _archives(host: EngineHost) -> Outcome:

@@ -31,7 +31,7 @@ from tests.support.tree import PACKAGES, ROOT, files, project
 
 def test_every_package_is_listed_and_every_listed_package_is_there() -> None:
     folders = {".".join(("millstream", *path.parent.parts)) for path in files("__init__.py") if path.parts[0] in PACKAGES}
-    assert sorted(project()["tool"]["setuptools"]["packages"]) == sorted(folders)
+    assert sorted(project()["tool"]["setuptools"]["packages"]) == sorted({"millstream", *folders})
 
 
 def test_every_folder_of_code_is_a_package() -> None:
@@ -157,7 +157,7 @@ def test_the_images_files_are_there_and_nothing_else_is(tmp_path: Path) -> None:
     sources = [step.split()[0] for step in steps("COPY") if not step.startswith("--from")]
     assert [source for source in sources if not (context / source).exists()] == []
     top = {path.name for path in context.iterdir()}
-    assert top == {*PACKAGES, "deploy", "requirements", "pyproject.toml", "README.md", "LICENSE"}
+    assert top == {*PACKAGES, "millstream", "deploy", "requirements", "pyproject.toml", "README.md", "LICENSE"}
     assert sorted(path.name for path in (context / "requirements").iterdir()) == ["build.txt", "runtime.txt"]
     assert not list(context.rglob("__pycache__"))
     for name in re.findall(r"-r \S*requirements/(\S+)", " ".join(steps("RUN"))):

@@ -11,16 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.refresh.allocation import (
-    KEYS,
     POLICIES,
     Column,
     Copies,
     general_polls,
-    partitioned_polls,
     perceived_polls,
     uniform_polls,
 )
-from millstream.scheduler.refresh.freshness import distinct_gain, freshness, perceived, ratio_of
+from millstream.scheduler.refresh.freshness import distinct_gain, freshness, perceived, polls_for, ratio_of
+from millstream.scheduler.refresh.partitions import KEYS, partitioned_polls
 
 RISING = np.arange(1.0, 6.0)
 ONES = np.ones(5)
@@ -110,3 +109,34 @@ def test_what_makes_no_sense_is_refused() -> None:
         partitioned_polls(copies, 5.0, 2, "size")
     with pytest.raises(PolicyError, match="0 partitions"):
         partitioned_polls(copies, 5.0, 0)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(wanted=st.floats(0.01, 0.99), changes=st.floats(0.01, 50.0))
+def test_polls_for_a_freshness_give_that_freshness(wanted: float, changes: float) -> None:
+    polls = polls_for(np.array([wanted]), np.array([changes]))
+    assert freshness(polls, np.array([changes]))[0] == pytest.approx(wanted, rel=1e-6)
+    assert polls_for(np.zeros(1), np.array([changes]))[0] == 0.0
+
+
+def test_a_least_freshness_is_kept_and_the_rest_goes_where_it_is_perceived_most() -> None:
+    # The fifth would get nothing (table 2.1); a third of the time fresh costs it some 1.8 polls, which the others lack.
+    floor = polls_for(np.array([0.0, 0.0, 0.0, 0.0, 1.0 / 3.0]), RISING)
+    found = perceived_polls(Copies(ONES, RISING, ONES, floor), 5.0)
+    assert freshness(found, RISING)[4] == pytest.approx(1.0 / 3.0)
+    assert found.sum() == pytest.approx(5.0)
+    rest = perceived_polls(Copies(ONES[:4], RISING[:4], ONES[:4]), 5.0 - floor[4])
+    assert found[:4] == pytest.approx(rest)
+    # More than there is: each gets the same part of its least.
+    scarce = perceived_polls(Copies(ONES, RISING, ONES, RISING), 5.0)
+    assert scarce == pytest.approx(RISING / 3.0)
+
+
+def test_k_means_mends_partitions() -> None:
+    chance = np.random.default_rng(3)
+    copies = Copies(1.0 / np.arange(1, 501), chance.gamma(4.0, 0.5, 500), np.ones(500))
+
+    def reached(iterations: int) -> float:
+        return perceived(copies.access, partitioned_polls(copies, 250.0, 10, iterations=iterations), copies.changes)
+
+    assert reached(0) < reached(1) < reached(10) < perceived(copies.access, perceived_polls(copies, 250.0), copies.changes)
