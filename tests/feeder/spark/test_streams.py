@@ -152,7 +152,7 @@ def test_floats_are_compared() -> None:
     assert not close({"x": 1.0}, {"x": 1.1})
 
 
-KILLS = 3
+KILLS = 2
 COMMAND_SECONDS_MAX = 240
 
 
