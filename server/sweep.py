@@ -63,6 +63,7 @@ class Sweep:
         self._checkpoint_from_ns = 0
         self._told = ToldOnce(application.log)
         self._suspects: frozenset[tuple[str, str]] = frozenset()
+        self._law_seen = (-1, -1)
 
     def start(self) -> None:
         """Begin."""
@@ -88,6 +89,8 @@ class Sweep:
             application.loop.create_task(application.call(give_back))
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
+            if application.workers is not None:
+                application.workers.look(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
             self._begin_checkpoint(now_ns)
         if self._round % ARCHIVE_ROUNDS == 0 and not self._archiving:
@@ -198,6 +201,10 @@ class Sweep:
         if not host.runtime.statistics().idle:
             self._suspects = frozenset()
             return
+        seen = (host.network.ingress.next_seq, host.network.version)
+        if seen == self._law_seen and not self._suspects:
+            return  # nothing has moved since all accounts balanced
+        self._law_seen = seen
         found = {(name, repr(account)): account for name, account in host.unbalanced()}
         for key in self._suspects & found.keys():
             self.application.unbalanced_total += 1

@@ -144,6 +144,8 @@ class Account:
             warn(f"  … and {self.refused - len(self.reasons):,} more")
         if self.is_useless and any(reason.endswith("is missing") for reason in self.reasons):
             warn("--map COLUMN=FILE_COLUMN fills a column from one of another name in the file")
+        if self.is_useless and any(" is not TIMESTAMP (" in reason for reason in self.reasons):
+            warn("--time-format says how the file writes times, as in --time-format '%d.%m.%Y %H:%M'")
 
 
 def _send(publisher: BlockingPublisher, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:

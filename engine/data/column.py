@@ -1,7 +1,7 @@
 """A column of values with its validity, immutable by convention: chunks are shared between threads and queries.
 
 NumPy-stored kinds keep `valid`, a bool mask or None for "no NULL here"; the value under a NULL is arbitrary but initialised.
-Arrow-stored kinds (TEXT, LIST) keep their NULLs inside the Arrow array and always have `valid` None; `validity()` answers for both.
+Arrow-stored kinds (TEXT, JSON and nested ones) keep NULLs inside the Arrow array and have `valid` None; `validity()` answers for both.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def numpy_dtype(type_: DataType) -> Any:
 
 @state_record("column", 1, ("type", "values", "valid"))
 class Column:
-    """Values of one type. `values` is a NumPy array, or an Arrow array for TEXT and LIST."""
+    """Values of one type. `values` is a NumPy array, or an Arrow array for the kinds that Arrow stores."""
 
     __slots__ = ("_bounds", "type", "valid", "values")
 
@@ -180,6 +180,21 @@ class CellColumn(Column):
 
 
 _CELL_BYTES: dict[Kind, int] = {kind: np.dtype(dtype).itemsize for kind, dtype in NUMPY_DTYPES.items()}
+_PLAIN_KINDS = frozenset(_CELL_BYTES) - {Kind.DECIMAL}
+
+
+def one_cell(column: Column, row: int) -> CellColumn | None:
+    """Return one row as a column of its own, without an array; None where it is NULL or its kind is no plain value."""
+    if type(column) is CellColumn:
+        return CellColumn(column.type, (column.cells[row],))
+    if column.type.kind in _PLAIN_KINDS:
+        if column.valid is not None and not column.valid[row]:
+            return None
+        return CellColumn(column.type, (column.values.item(row),))
+    if column.type.kind is not Kind.TEXT:
+        return None
+    cell = column.values[row].as_py()
+    return None if cell is None else CellColumn(column.type, (cell,))
 
 
 def text_array(values: Sequence[str]) -> Any:

@@ -20,7 +20,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.arrivals import NO_ARRIVALS, ArrivalTimes, following_arrivals, latest_arrivals
-from millstream.engine.data.column import Column, Index, Mask, concat_columns, null_column
+from millstream.engine.data.column import CellColumn, Column, Index, Mask, concat_columns, null_column, one_cell
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.tally import RowShares, Tally, follow, joined_shares
 from millstream.engine.data.watermarks import WatermarkTrack, concat_tracks
@@ -85,6 +85,11 @@ class Numbers:
         self._selection = selection
         self._known: Int64Array | None = array if selection is None else None
         self.is_constant = step == 0 and array is None
+
+    @property
+    def is_range(self) -> bool:
+        """All rows follow one another, from `start` on."""
+        return self._step == 1 and self._array is None and self._selection is None
 
     def array(self) -> Int64Array:
         """Return the values, one a row. Computed once; threads that race compute the same and the last one's is kept."""
@@ -202,6 +207,13 @@ class Train:
             slot = slot.base.take(slot.selection.index)
             self.slots[position] = slot
         return slot
+
+    def cell(self, position: int) -> Column | None:
+        """Return a column of a train of one row as a plain value, not gathered; None where that cannot be."""
+        slot = self.slots[position]
+        if type(slot) is Deferred:
+            return one_cell(slot.base, slot.selection.index.item(0))
+        return slot if type(slot) is CellColumn else one_cell(slot, 0)
 
     def slot(self, position: int) -> Slot:
         """Return a column as it stands, perhaps deferred, to be passed on without gathering."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
-from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem
+from millstream.engine.data.errors import ColumnMissing, InvalidDefinition, SyntaxProblem
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.ingest.checks import Coerced, Definition, is_needed
 from millstream.engine.ingest.coerce import Coercer
@@ -92,7 +92,7 @@ def check_columns(name: str, names: Sequence[str], coercer: Coercer) -> None:
     places, _ = coercer.match(names)
     for column_field in coercer.schema.fields:
         if column_field.name not in places and is_needed(column_field, coercer.definition):
-            raise InvalidDefinition(f"{name} has no column {column_field.name}", hint=f"it has {', '.join(names) or 'none'}")
+            raise ColumnMissing(f"{name} has no column {column_field.name}", hint=f"it has {', '.join(names) or 'none'}")
 
 
 def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coerced]:

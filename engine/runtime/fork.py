@@ -31,6 +31,7 @@ from millstream.engine.state.forms import Buffer, state_record
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 Deliver = Callable[[Train], None]
+Belonging = tuple[recipes.Recipe | None, tuple[tuple[DataType, ...], ...], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class _Piece:
     id: OperatorId
     recipe: recipes.Recipe
     state: bytes
+    belongs_to: Belonging
     inputs: tuple[_Input, ...]
     outputs: tuple[_Output, ...]
     shared: bool
@@ -121,13 +123,14 @@ class Fork:
 
             return count
 
+        if not any(given.waiting for piece in self._pieces for given in piece.inputs):  # what was copied is what holds
+            kept = {piece.id: _kept_state(piece) for piece in self._pieces}
+            return [[kept[id_] for id_ in part] for part in self._parts], given
         logs, operators = self._built(counted)
         producer = _Ended(self.at)
         for output in self._external:
             logs[output.log].producer = producer
-        for operator in operators:
-            _run(operator)
-        states = {o.id: _state_of(o) for o in operators}
+        states = {o.id: _state_of(o, p, changed=_run(o)) for o, p in zip(operators, self._pieces, strict=True)}
         return [[states[id_] for id_ in part] for part in self._parts], given
 
     def _built(self, deliver: Callable[[_Piece], Deliver | None]) -> tuple[dict[LogId, OutputLog], list[RunningOperator]]:
@@ -192,17 +195,24 @@ def restore(blueprint: Blueprint, states: Sequence[OperatorState]) -> None:
         raise InvalidDefinition("the plan has other operators than the one whose state was kept")
     found = [operator.logic.read(state.snapshot) for operator, state in zip(blueprint.operators, states, strict=True)]
     for operator, fields, state in zip(blueprint.operators, found, states, strict=True):
-        operator.logic.take_up(fields)
+        operator.restore(state.snapshot, fields)
         for log, (watermark_us, idle) in zip(operator.outputs, state.outputs, strict=True):
             log.watermark_us, log.idle = watermark_us, idle
 
 
-def _state_of(operator: RunningOperator) -> OperatorState:
-    recipe, inputs, _ = _belongs_to(operator)
-    return OperatorState(recipe, inputs, operator.logic.snapshot(), tuple((log.watermark_us, log.idle) for log in operator.outputs))
+def _kept_state(piece: _Piece) -> OperatorState:
+    recipe, inputs, _ = piece.belongs_to
+    return OperatorState(recipe, inputs, piece.state, tuple((output.watermark_us, output.idle) for output in piece.outputs))
 
 
-def _belongs_to(operator: RunningOperator) -> tuple[recipes.Recipe | None, tuple[tuple[DataType, ...], ...], int]:
+def _state_of(operator: RunningOperator, piece: _Piece, *, changed: bool) -> OperatorState:
+    """Return what an operator of the copy holds; what it was copied from is as good where it had nothing to do."""
+    recipe, inputs, _ = piece.belongs_to
+    snapshot = operator.logic.snapshot() if changed else piece.state
+    return OperatorState(recipe, inputs, snapshot, tuple((log.watermark_us, log.idle) for log in operator.outputs))
+
+
+def _belongs_to(operator: RunningOperator) -> Belonging:
     """Return what an operator's state depends on: its recipe, save for a condition that it asks of each row, and the types it reads."""
     outputs = len(operator.outputs)
     if not operator.logic.state_fields:
@@ -219,7 +229,8 @@ def _piece(operator: RunningOperator) -> _Piece:
         raise Unsupported(f"the state of {kind_of(operator.recipe)} cannot be copied")
     inputs = tuple(_Input(c.log.id, c.edge, c.position, c.from_seq, tuple(c.waiting())) for c in operator.inputs)
     shared = isinstance(logic, SharedAggregate)
-    return _Piece(operator.id, operator.recipe, logic.snapshot(), inputs, tuple(_output(log) for log in operator.outputs), shared)
+    outputs = tuple(_output(log) for log in operator.outputs)
+    return _Piece(operator.id, operator.recipe, bytes(operator.snapshot()), _belongs_to(operator), inputs, outputs, shared)
 
 
 def _output(log: OutputLog) -> _Output:
@@ -285,12 +296,16 @@ def _operator(
     return operator
 
 
-def _run(operator: RunningOperator) -> None:
+def _run(operator: RunningOperator) -> bool:
+    """Let an operator take all that it can; return whether that was anything."""
+    ran = False
     with np.errstate(all="ignore"):
         while (call := operator.begin(ALL_ROWS)) is not None:
             out = Emitter(len(operator.outputs))
             operator.logic.process([t.train for t in call.taken], out)
             operator.finish(call, emitted(operator, [t.train for t in call.taken], out))
+            ran = True
+    return ran
 
 
 def _gives_changes(recipe: recipes.Recipe) -> bool:

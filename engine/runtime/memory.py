@@ -109,7 +109,8 @@ class Memory:
         for operator in query.blueprint.operators:
             held += operator.state_bytes + operator.unseen_bytes
             for cursor in operator.inputs:
-                held += cursor.waiting_bytes
+                if cursor.log.rows_total > cursor.rows_before + cursor.rows_taken:  # few wait while an order is carried out
+                    held += cursor.waiting_bytes
         return held
 
     def _part(self, operator: RunningOperator, query: RunningQuery, shares: Shares) -> int:
@@ -150,7 +151,7 @@ class Memory:
     def _ask(self, operator: RunningOperator) -> None:
         before = operator.state_bytes
         try:
-            operator.state_bytes = operator.logic.state_bytes()
+            operator.state_bytes = operator.held_bytes()
         except RuntimeError:  # a dictionary that another thread changes meanwhile: what was known stands until it is asked again
             return
         operator.unseen_bytes = 0

@@ -77,6 +77,21 @@ def work_of(
     added: float,
 ) -> Work:
     """Return what a row of a query over these sources waits for. `own_load` is the query's, `added` what of it does not run yet."""
+    return _work(_batch_work(network, estimates, batches), rates, batches, sources, own_load, added)
+
+
+def works_of_running(network: NetworkModel, estimates: Estimates, rates: Rates, batches: Batches) -> dict[QueryId, Work]:
+    """Return what a row of each query that runs waits for."""
+    batch_ns, flow = _batch_work(network, estimates, batches), Flow(network, estimates, rates)
+    found = {}
+    for name, query in network.queries.items():
+        sources = [operator for operator in query.operators if operator in rates]
+        found[name] = _work(batch_ns, rates, batches, sources, _running_load(network, estimates, flow, name), 0.0)
+    return found
+
+
+def _batch_work(network: NetworkModel, estimates: Estimates, batches: Batches) -> dict[OperatorId, float]:
+    """Return what a batch of each source is for all that reads it, in ns."""
     batch_ns: dict[OperatorId, float] = {}
     for slot in network.topology.order:
         for edge in network.inputs[slot]:
@@ -84,6 +99,13 @@ def work_of(
             if network.is_source(producer):
                 source = network.operators.identity(producer)
                 batch_ns[source] = batch_ns.get(source, 0.0) + batches.get(source, 1.0) * _cost_through(estimates, slot, edge)
+    return batch_ns
+
+
+def _work(
+    batch_ns: Mapping[OperatorId, float], rates: Rates, batches: Batches, sources: Sequence[OperatorId], own_load: float, added: float
+) -> Work:
+    batch_ns = dict(batch_ns)
     per_ns = {source: rate / batches.get(source, 1.0) for source, rate in rates.items() if rate > 0.0}
     comes = sum(per_ns.get(source, 0.0) for source in sources)
     if not comes:
@@ -96,9 +118,8 @@ def work_of(
     return Work(own_ns, max(mean_ns, own_ns), found_ns)
 
 
-def running_load(network: NetworkModel, estimates: Estimates, rates: Rates, query: QueryId) -> float:
+def _running_load(network: NetworkModel, estimates: Estimates, flow: Flow, query: QueryId) -> float:
     """Return the load of a query that runs, in seconds of work per second; what it shares counts whole."""
-    flow = Flow(network, estimates, rates)
     slots = network.topology.query_slots[query]
     return sum(flow.into(slot) * estimates.cost_ns.item(slot) for slot in slots if not network.is_source(slot))
 

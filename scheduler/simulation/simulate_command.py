@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import click
 from millstream.scheduler.names import LOADS
@@ -12,7 +13,7 @@ from millstream.scheduler.names import LOADS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.scheduler.simulation.repetitions import Sweep
+    from millstream.scheduler.simulation.repetitions import Run, Sweep
     from millstream.scheduler.simulation.simulate import RunSettings
     from millstream.scheduler.simulation.workloads import Workload
 
@@ -106,7 +107,9 @@ def simulate(
             kind_of(plot)
         distributions = plot is not None and sweep is None and len(chosen) == 1 and measures is None
         runs = _Runs(workload, load, settings, sweep, keep=distributions)
-        rows = every_run(names, chosen, sweep, runs.run)
+        total = len(names) * len(chosen) * (1 if sweep is None else len(sweep.values))
+        with RunProgress(total, sys.stderr) as progress:
+            rows = every_run(names, chosen, sweep, progress.around(runs.run))
         keys = ["policy"] if sweep is None else ["policy", sweep.name]
         work = runs.work
         seeds_said = f"seed {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} seeds"
@@ -123,6 +126,39 @@ def simulate(
     except SchedulerError as problem:
         raise click.ClickException(str(problem)) from problem
 
+
+class RunProgress:
+    """A line on a terminal that says which run is under way; elsewhere nothing. It is gone when the runs have ended."""
+
+    def __init__(self, total: int, terminal: TextIO) -> None:
+        self._total, self._terminal = total, terminal
+        self._begun = self._width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._show("")
+
+    def around(self, run: Run) -> Run:
+        """Return `run`, telling of each run as it begins."""
+
+        def told(policy: str, seed: int, value: float | None) -> Mapping[str, Any]:
+            self._begun += 1
+            self._show(f"run {self._begun} of {self._total}: {policy}, seed {seed}" + ("" if value is None else f", {value:g}"))
+            return run(policy, seed, value)
+
+        return told
+
+    def _show(self, text: str) -> None:
+        if self._terminal.isatty():
+            line = text[:LINE_CELLS]
+            self._terminal.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
+            self._terminal.flush()
+            self._width = len(line)
+
+
+LINE_CELLS = 79
 
 SWEPT = ("load", "train", "decision-us", "evaluation-us")
 """What a sweep may vary: the utilisation, and options of the command."""

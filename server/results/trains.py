@@ -49,7 +49,10 @@ class ResultShape:
 
     def results(self, train: Train) -> list[ResultRows]:
         """Return a train in pieces of about RESULT_BYTES_MAX at most."""
-        columns = [slot if type(slot) is CellColumn else train.column(i) for i, slot in enumerate(train.slots[: self._width])]
+        if train.rows == 1:  # as most results of a filter are
+            columns = [train.column(i) if (cell := train.cell(i)) is None else cell for i in range(self._width)]
+        else:
+            columns = [slot if type(slot) is CellColumn else train.column(i) for i, slot in enumerate(train.slots[: self._width])]
         whole = ResultRows(self, columns, train.rows)
         if whole.nbytes <= RESULT_BYTES_MAX or train.rows == 1:
             return [whole]

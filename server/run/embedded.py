@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from millstream.engine.data.durations import parse_duration
-from millstream.engine.data.errors import EngineError
+from millstream.engine.data.errors import ColumnMissing, EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
 from millstream.engine.flow.sources import MergedPart
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from millstream.server.host.intake import StreamIntake
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
+TIME_FORMAT_HINT = "--time-format says how a file writes times, as in --time-format '%d.%m.%Y %H:%M'"
 REASONS_SHOWN_MAX = 5
+MAP_HINT = "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class _Run:
         self.shown: list[str | NamedResult] = []
         self.owner = object()
         self.bare = 0
+        self.hints: set[str] = set()  # options that may help where all rows of a file were refused
         self.came: dict[str, tuple[int, int]] = {}  # by stream: rows offered, rows refused
 
     def _runtime(self, executor: Any, network: Any, told: Any, policy: PolicySpec) -> Runtime:
@@ -133,7 +136,10 @@ class _Run:
             except EngineError as problem:
                 raise placed_in_script(problem, span.place) from None
             self._settle()
-        self._replay_inputs()
+        try:
+            self._replay_inputs()
+        except ColumnMissing as problem:
+            raise BadInput(problem.message, hint=f"{problem.hint}; {MAP_HINT}") from None
         if self.replay.timeline is not None:
             for event in self._grouped(read_timeline(self.replay.timeline, parse_duration)):
                 self._happen(event)
@@ -181,6 +187,10 @@ class _Run:
             for file in files:
                 self.outcomes.messages += file.told()
                 self._came(file.intake.name, file.rows, file.refused)
+                if file.rows == file.refused:
+                    reasons = [reason for _, reason in file.first_refusals]
+                    self.hints |= {MAP_HINT for reason in reasons if reason.endswith("is missing")}
+                    self.hints |= {TIME_FORMAT_HINT for reason in reasons if " is not TIMESTAMP (" in reason}
 
     def _column_maps(self, intakes: Sequence[StreamIntake]) -> dict[str, ColumnMap]:
         if not (self.replay.maps or self.replay.time_formats):
@@ -309,6 +319,7 @@ class _Run:
                 outcomes.messages.append(f"{name}: {', '.join(told)}")
         outcomes.messages += collector.messages
         useless = [f"{name}: none of {rows} rows was accepted" for name, (rows, refused) in self.came.items() if 0 < rows == refused]
+        outcomes.messages += sorted(self.hints)
         if collector.failures or useless:
             outcomes.failure = "; ".join([*collector.failures, *useless])
         broken = [f"{name}: {account}" for name, account in self.host.unbalanced()]

@@ -15,8 +15,10 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import MeasuresReport, OutputReport
 from millstream.scheduler.optimiser.contract import Decision, Observation
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.host.contract import WORKER_COLUMNS
 from millstream.server.results.outcome import Outcome, table
 from millstream.server.statements.functions import describe_function, show_functions
+from millstream.server.watch import admission
 
 if TYPE_CHECKING:
     from millstream.server.host.contract import Context
@@ -126,18 +128,22 @@ def _archives(host: EngineHost) -> Outcome:
 def _queries(host: EngineHost) -> Outcome:
     rows = []
     found = host.runtime.measures()
+    expected = admission.expected_latencies(host)
     for query in host.queries:
+        foretold = None if query.id is None else expected.get(query.id)
         counts = host.counts(query)
         outputs = _outputs(None if found is None else found.of_query(query))
         rows.append(
             (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
-             *(counts.get(name) for name in COUNTED), *host.memory_of(query), *outputs, query.complete_from_us,
+             *(counts.get(name) for name in COUNTED), *host.memory_of(query), *outputs,
+             None if foretold is None else foretold[0] / NS_PER_MS, query.complete_from_us,
              None if query.catching_up is None else query.catching_up.text(), *host.watch.shown(query), query.failure, query.shown_text)
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
     columns += [(name, "BIGINT") for name in COUNTED]
     columns += [("memory_bytes", "BIGINT"), ("memory_bytes_max", "BIGINT")]
-    columns += [*OUTPUT_COLUMNS, ("complete_from", "TIMESTAMP"), ("progress", "TEXT"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
+    columns += [*OUTPUT_COLUMNS, ("latency_expected_ms", "DOUBLE"), ("complete_from", "TIMESTAMP"), ("progress", "TEXT")]
+    columns += [("target", "TEXT"), ("target_since", "TIMESTAMP")]
     columns += [("failure", "TEXT"), ("text", "TEXT")]
     on_their_way = any(query.catching_up is not None for query in host.queries)
     return table(columns, rows, f"name state {'progress ' if on_their_way else ''}class results queued latency_p99_ms target shed accepted")
@@ -246,6 +252,10 @@ def _scheduler(host: EngineHost) -> Outcome:
     return table([("measure", "TEXT"), ("value", "TEXT")], rows)
 
 
+def _workers(host: EngineHost) -> Outcome:
+    return table(list(WORKER_COLUMNS), [] if host.workers is None else list(host.workers.shown()))
+
+
 def _measures(host: EngineHost) -> Outcome:
     columns = [("scope", "TEXT"), ("name", "TEXT"), *((name, kind) for name, _, kind in MEASURE_COLUMNS)]
     return table(columns, _measure_rows(host), "scope name results latency_p50_ms latency_p99_ms slowdown utility")
@@ -337,6 +347,7 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.POLICIES: _policies,
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,
+    ShowWhat.WORKERS: _workers,
     ShowWhat.DECISIONS: _decisions,
     ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,

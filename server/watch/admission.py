@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.data.graph import ClassNode, GraphDelta, OperatorId
+from millstream.engine.data.graph import ClassNode, GraphDelta, OperatorId, QueryId
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import SumsWanted
 from millstream.scheduler.optimiser.admission import (
@@ -18,7 +18,7 @@ from millstream.scheduler.optimiser.admission import (
     spelled_interval,
     spelled_ms,
 )
-from millstream.scheduler.optimiser.prediction import AddedLoad, Work, added_load, class_loads, running_load, work_of
+from millstream.scheduler.optimiser.prediction import AddedLoad, Work, added_load, class_loads, work_of, works_of_running
 from millstream.server.errors import Refused
 from millstream.server.host.queries import Query
 
@@ -135,22 +135,28 @@ def source_batches(host: EngineHost) -> dict[OperatorId, float]:
 
 def expected(host: EngineHost, query: Query) -> str | None:
     """Return the latency that a running query is expected to have by the load and the costs of now; None where no time passes."""
-    scheduler, identity = host.runtime.scheduler, query.id
-    if scheduler is None or identity is None:
+    if host.runtime.scheduler is None or query.id is None:
         return None
+    found = expected_latencies(host).get(query.id)
+    return NOT_KNOWN if found is None else spelled_interval(found[0], found[1:])
+
+
+def expected_latencies(host: EngineHost) -> dict[QueryId, tuple[float, float, float]]:
+    """Return the latency in ns (mean, from, to) that running queries are expected to have, by the load and the costs of now.
+
+    Queries to which no rows come have none; where no time passes, nothing has.
+    """
+    scheduler = host.runtime.scheduler
+    if scheduler is None:
+        return {}
     rates, batches = source_rates(host), source_batches(host)
 
-    def look(core: SchedulerCore) -> tuple[Work, float]:
-        sources = [operator for operator in core.network.queries[identity].operators if operator in rates]
-        own = running_load(core.network, core.estimates, rates, identity)
-        work = work_of(core.network, core.estimates, rates, batches, sources, own, 0.0)
-        return work, sum(class_loads(core.network, core.estimates, rates).values())
+    def look(core: SchedulerCore) -> tuple[dict[QueryId, Work], float]:
+        works = works_of_running(core.network, core.estimates, rates, batches)
+        return works, sum(class_loads(core.network, core.estimates, rates).values())
 
-    work, load = scheduler.ask(look)
-    if not work.own_ns:
-        return NOT_KNOWN
-    mean_ns, *between = work.latency_ns(load / scheduler.workers)
-    return spelled_interval(mean_ns, (between[0], between[1]))
+    works, load = scheduler.ask(look)
+    return {query: work.latency_ns(load / scheduler.workers) for query, work in works.items() if work.own_ns}
 
 
 def lines(found: Admission) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ SHARE_OF_MACHINE = 0.5  # what is counted is about half of what the process then
 SHARE_OF_SERVER = 0.5  # one query may be large on a machine of its own, and leaves room for others beside it
 GIVEN_BACK_FROM = 32 * 2**20  # bytes that all queries together hold less than before
 KEPT_PART = 4  # of a query's own bound: what of it results may be that are kept for resuming, so that most is left to its state
+QUIET_LOOKS = 16  # calls of `look` for one look while queries come and go and no row does
 MACHINE_BYTES_MIN = 512 * 2**20  # whatever a control group says: with less nothing runs at all
 _CONTROL_GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -46,6 +47,7 @@ class MemoryWatch:
     def __init__(self, network: Network, config: Config) -> None:
         self._network = network
         self._seen = (-1, -1)
+        self._unlooked = 0
         self._held = 0
         self._ended = 0
         network.memory.server_bytes_max = server_bytes_max(config)
@@ -56,7 +58,10 @@ class MemoryWatch:
         memory, seen = self._network.memory, (self._network.ingress.next_seq, self._network.version)
         if seen == self._seen and not memory.is_busy:
             return False
-        self._seen = seen
+        self._unlooked += 1
+        if seen[0] == self._seen[0] and not memory.is_busy and self._unlooked < QUIET_LOOKS:
+            return False  # queries came or went and no row did: with thousands of them a look is dear, and little can have changed
+        self._seen, self._unlooked = seen, 0
         memory.look()
         has_ended = memory.ended != self._ended and not memory.has_leaving
         fell = has_ended or self._held - memory.total_bytes >= GIVEN_BACK_FROM

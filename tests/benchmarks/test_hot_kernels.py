@@ -29,6 +29,8 @@ from millstream.scheduler.trains import TrainShape
 from millstream.server.benchmarks import dispatch, sharing, window
 from millstream.server.benchmarks.embedding import Embedded
 from millstream.server.net.listener import Listener
+from millstream.server.results.results import ResultLog
+from millstream.server.results.trains import pieces_of
 
 from tests.support.live_server import Harness, running
 from tests.support.pairs import Pair, joined
@@ -44,6 +46,7 @@ ROW_INTAKE_CALLS_MAX = 67
 DECISION_CALLS_MAX = 23
 PLAIN_TRAIN_CALLS_MAX = 77
 PAYLOAD_CALLS_MAX = 35
+PICKED_ROW_CALLS_MAX = 80
 ROW_PATH_CALLS_MAX = 455
 DEAREST_ROW_CALLS_MAX = 1_545  # with estimates summed anew just then, which the times measured decide
 DECISION_ROUNDS = 32
@@ -168,6 +171,26 @@ def test_a_result_is_made_into_a_payload_with_few_calls_and_once_for_all_readers
     (result,) = query.shape.results(train)
     assert calls_of(result.payload) <= PAYLOAD_CALLS_MAX
     assert calls_of(result.payload) <= 3
+
+
+def test_a_row_that_a_filter_picked_becomes_a_result_with_few_calls_and_is_kept_small() -> None:
+    engine, columns = chain(100)
+    engine.push(chain_workload.NAME, columns)
+    engine.runtime.run()
+    train = engine.results.take()[-1]
+    (query,) = engine.host.queries
+    shape, log = query.shape, ResultLog("a", 1 << 20, 1 << 60)
+    assert shape is not None
+
+    def give() -> None:
+        ((rows, meta),) = pieces_of(shape, train.take(np.array([7])))
+        entry = log.append(rows, meta, 0)
+        assert rows.payload()
+        log.settle(entry)
+
+    give()
+    assert calls_of(give) <= PICKED_ROW_CALLS_MAX
+    assert log.kept_bytes < 2 * 512
 
 
 def test_one_row_is_taken_in_with_few_calls() -> None:

@@ -51,6 +51,13 @@ def test_an_expected_latency_of_which_nothing_is_known_says_so() -> None:
         for asked in ("SELECT v FROM s", "waits"):
             told = {r["promise"]: r["value"] for r in await client.execute(f"EXPLAIN QOS {asked}")}
             assert told["expected latency"] == "not known yet: no rows come in"
+        await client.execute("CREATE STREAM t (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s RATE 10 PER SECOND")
+        await client.submit("SELECT v FROM t", name="fed")
+        queries = {r["name"]: r["latency_expected_ms"] for r in await client.execute("SHOW QUERIES")}
+        assert queries["waits"] is None
+        assert queries["fed"] > 0
+        (told,) = [r["value"] for r in await client.execute("EXPLAIN QOS fed") if r["promise"] == "expected latency"]
+        assert told.startswith(f"{queries['fed']:.3g} ms on average (")
 
     run(test)
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from millstream.engine.chains.column_program import ColumnChain
 from millstream.engine.chains.fused_program import FusedProgram
 from millstream.engine.data.arrivals import ArrivalTimes
-from millstream.engine.data.arrow import arrow_schema
-from millstream.engine.data.column import CellColumn, Column, concat_columns
+from millstream.engine.data.arrow import arrow_schema, arrow_type, column_from_arrow
+from millstream.engine.data.column import CellColumn, Column, concat_columns, one_cell
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.train import Deferred, Numbers, Selection, Train
-from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType, Kind
 from millstream.engine.data.watermarks import TIME_MIN, RowsTrack, RowTrack
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal
@@ -227,6 +227,24 @@ def test_the_payload_of_one_row_is_that_of_a_batch_of_one(row: tuple[Any, ...]) 
         assert written[0] == written[1]
         batch = pa.ipc.read_record_batch(pa.py_buffer(written[0]), arrow_schema(Schema(schema.fields[:width])))
         assert batch.equals(shape.batch_of(arrays)) or row[2] != row[2]
+
+
+@given(st.tuples(*[st.one_of(st.none(), VALUES[t]) for t in VALUES]), st.booleans())
+def test_one_row_of_a_longer_column_is_the_same_plain_or_gathered(row: tuple[Any, ...], first: bool) -> None:
+    for type_, value in zip(VALUES, row, strict=True):
+        filler = {TEXT: "x", BOOLEAN: False}.get(type_, 0)
+        place = 0 if first else 1
+        values = [value, filler] if first else [filler, value]
+        column = column_from_arrow(pa.array(values, arrow_type(type_)), type_)
+        cell = one_cell(column, place)
+        if value is None:
+            assert cell is None
+            continue
+        assert cell is not None
+        gathered = column.take(np.array([place]))
+        assert repr(list(cell.cells)) == repr(gathered.values.tolist() if type_ != TEXT else gathered.values.to_pylist())
+        assert type(cell.cells[0]) is type(value)
+    assert one_cell(column_from_arrow(pa.array([1], pa.decimal128(5, 2)), DataType(Kind.DECIMAL, 5, 2)), 0) is None
 
 
 @given(st.integers(-5, 5), st.one_of(st.just(TIME_MIN), st.integers(-8, 8)), st.integers(0, 3))

@@ -210,3 +210,23 @@ def test_inputs_are_merged_by_event_time_and_compressed_files_are_read(files: Pa
     script = STREAM + STREAM.replace("STREAM s", "STREAM t") + "SELECT v FROM s UNION ALL SELECT v FROM t;"
     result = run(files, script, *with_rows(files), "--input", f"t={files / 'other.csv.gz'}", "--format", "json")
     assert [json.loads(line)["v"] for line in result.stdout.splitlines()] == [10, 11, 20, 21, 31]
+
+
+@pytest.mark.parametrize(("name", "text"), [("t.csv", "time,v\n1,10\n"), ("t.jsonl", '{"time": 1, "v": 10}\n')])
+def test_a_file_whose_columns_have_other_names_is_told_of_map(files: Path, name: str, text: str) -> None:
+    (files / name).write_text(text, "utf-8")
+    result = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, name))
+    assert result.exit_code == 1
+    assert "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file" in result.stderr
+    assert "--time-format" not in result.stderr
+    mapped = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, name), "--map", "s.ts=time")
+    assert (mapped.exit_code, "--map" in mapped.stderr) == (0, False)
+
+
+def test_a_file_that_writes_times_in_a_way_of_its_own_is_told_of_time_format(files: Path) -> None:
+    (files / "t.csv").write_text("ts,v\n06.05.2024 12:00,1\n", "utf-8")
+    script = "CREATE STREAM s (ts TIMESTAMP, v INT) TIMESTAMP BY ts; SELECT v FROM s;"
+    result = run(files, script, *with_rows(files, "t.csv"))
+    assert result.exit_code == 1
+    assert "--time-format says how a file writes times" in result.stderr
+    assert run(files, script, *with_rows(files, "t.csv"), "--time-format", "%d.%m.%Y %H:%M").exit_code == 0

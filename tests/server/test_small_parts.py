@@ -7,7 +7,8 @@ import io
 import json
 import os
 import threading
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ from millstream.server.results.feeds import CHECKED_MAX, Feeds, KeptBounds, Quer
 from millstream.server.results.results import KeptShare, ResultLog
 from millstream.server.results.subscriptions import Feed, ReaderBounds
 from millstream.server.results.trains import LOOKED_AT_FROM, WAITING_BYTES_MAX, WAITING_TRAINS_MAX, WaitingResults
+from millstream.server.watch.memory_watch import QUIET_LOOKS, MemoryWatch
 
 WAIT_S = 60.0
 PAGES = {"/x": lambda: (200, "text/plain", b"body\n")}
@@ -352,6 +354,25 @@ def test_what_each_query_keeps_is_an_even_part_of_what_all_may_keep() -> None:
     logs[0].append(batch, {}, 0)
     logs[0].trim(0, logs[0].next_number)
     assert logs[0].first_number == 4
+
+
+def test_memory_is_looked_at_once_a_row_has_come_and_seldom_while_only_queries_come() -> None:
+    looks: list[int] = []
+    memory = SimpleNamespace(is_busy=False, look=lambda: looks.append(1), ended=0, has_leaving=False, total_bytes=0)
+    network = SimpleNamespace(memory=memory, ingress=SimpleNamespace(next_seq=0), version=0)
+    watch = MemoryWatch(cast(Any, network), Config())
+
+    def looked(rows: int, queries: int) -> int:
+        network.ingress.next_seq += rows
+        network.version += queries
+        before = len(looks)
+        watch.look()
+        return len(looks) - before
+
+    assert [looked(1, 1), looked(0, 0), looked(1, 0), looked(1, 1)] == [1, 0, 1, 1]
+    assert sum(looked(0, 1) for _ in range(4 * QUIET_LOOKS)) == 4
+    memory.is_busy = True
+    assert [looked(0, 0), looked(0, 1)] == [1, 1]
 
 
 def test_what_is_posted_while_the_bridge_is_drained_lets_the_loop_see_to_others_first() -> None:

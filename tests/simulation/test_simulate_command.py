@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from millstream.scheduler.simulation.plots import Line, Panel, draw
-from millstream.scheduler.simulation.simulate_command import simulate
+from millstream.scheduler.simulation.simulate_command import RunProgress, simulate
 
 from tests.simulation.test_workload_files import EXAMPLE
 
@@ -98,3 +99,20 @@ def test_what_is_wrong_is_said_in_one_sentence(workload: Path, arguments: list[s
     assert result.exit_code == 1
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_a_terminal_sees_which_run_is_under_way_and_the_line_goes(stream: type[io.StringIO]) -> None:
+    written = stream()
+    with RunProgress(2, written) as progress:
+        run = progress.around(lambda policy, seed, value: {"seed": seed})
+        assert run("hr", 7, None) == {"seed": 7}
+        assert run("hnr", 7, 0.5) == {"seed": 7}
+    first, second = "run 1 of 2: hr, seed 7", "run 2 of 2: hnr, seed 7, 0.5"
+    shown = f"\r{first}\r{second}\r{' ' * len(second)}\r"
+    assert written.getvalue() == (shown if stream is Terminal else "")
