@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from millstream.engine.data.graph import QueryId
@@ -20,6 +20,7 @@ from millstream.scheduler.events import (
     Arrived,
     DrainRequested,
     Event,
+    Placed,
     PolicyChanged,
     QueryAdded,
     QueryPaused,
@@ -52,6 +53,9 @@ from millstream.scheduler.story import Reason, Story, reason_for
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 
+if TYPE_CHECKING:
+    from millstream.scheduler.places import Places
+
 FALLBACK = PolicySpec("round-robin")
 
 
@@ -79,6 +83,7 @@ class SchedulerCore:
         self._draining = self._sums_wanted = False
         self._single_orders = 0
         self._unit_ns = 0.0  # what a unit of an order takes, about
+        self._places = _places(self.network, self.settings)
         self._units_version = -1
         self._units: UnitSet
         self._view: View
@@ -102,6 +107,7 @@ class SchedulerCore:
             Spliced: self._take_spliced,
             PolicyChanged: self._take_policy,
             Tick: self._take_nothing,
+            Placed: self._take_placed,
             DrainRequested: self._take_drain,
         }
         self._cut_units(0)
@@ -243,6 +249,8 @@ class SchedulerCore:
     def _take_work(self, event: WorkDone, now_ns: int) -> None:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
+        if self._places is not None:
+            self._moved += self._places.came_back(self._units, outstanding.worker)
         self._receipts.apply(receipt, self._counts, self.measures)
         self._note_unit_cost(outstanding.unit_ns(receipt))
         if isinstance(self._policy.selector, ClassTurnsSelector):
@@ -281,6 +289,12 @@ class SchedulerCore:
     def _take_removed(self, event: QueryRemoved, now_ns: int) -> None:
         self._splices.add(event)
         self._marks.leave(event.query)
+        if self._places is not None:
+            self._places.forget(event.operators)
+
+    def _take_placed(self, event: Placed, now_ns: int) -> None:
+        if self._places is not None:
+            self._moved += self._places.note(self._units, event.workers)
 
     def _take_wanted(self, event: SumsWanted, now_ns: int) -> None:
         self._sums_wanted = True
@@ -332,6 +346,8 @@ class SchedulerCore:
             if outstanding.conflicts is not None:
                 outstanding.conflicts = units.conflicts_of(outstanding.locked)
                 units.lock(outstanding.conflicts)
+        if self._places is not None:
+            self._places.cut(units)
         self.ledger.touched = {}
         self._moved = []
         units.update_all()
@@ -362,6 +378,8 @@ class SchedulerCore:
             self._units.unlock(outstanding.conflicts)
             self._units.lock(conflicts)
             outstanding.conflicts = conflicts
+        if self._places is not None:
+            self._places.grown(self._units)
         self._units_version = network.version
         self.estimates.refresh()
         self._units.update(list(self.ledger.touched))
@@ -432,8 +450,16 @@ class SchedulerCore:
                 return
             if self.story is not None:
                 self._reasons.append(reason_for(OrderId(self._next_order), picked, self._view, policy.ranking, now_ns))
-            instructions.append(Dispatch(self._order(picked, now_ns)))
-            free -= 1
+            if self._places is None:
+                instructions.append(Dispatch(self._order(picked, now_ns)))
+                free -= 1
+            else:
+                for worker, units in self._places.parted(self._units, picked):
+                    instructions.append(Dispatch(self._order(units, now_ns, worker)))
+                    shut = self._places.given(self._units, worker)
+                    if shut:
+                        policy.selector.changed(self._view, shut, now_ns)
+                    free -= 1
             if self._single_orders:
                 self._single_orders -= 1
 
@@ -449,13 +475,14 @@ class SchedulerCore:
         selector.reset(self._view, now_ns)
         return picked
 
-    def _order(self, picked: list[int], now_ns: int) -> WorkOrder:
+    def _order(self, picked: list[int], now_ns: int, worker: int = 0) -> WorkOrder:
         """Make an order for these units, and lock what it shares with others if more than one may be out."""
         units = self._units
         identity = OrderId(self._next_order)
         self._next_order += 1
         order = self._maker.make(identity, picked, self.settings.budget_ns)
-        outstanding = self._outstanding[identity] = Outstanding(order, units, picked)
+        order.worker = worker
+        outstanding = self._outstanding[identity] = Outstanding(order, units, picked, worker)
         self._counts["orders"] += 1
         self.ledger.open(units.open_edges_of(picked))
         if self.settings.orders_max > 1:
@@ -467,3 +494,12 @@ class SchedulerCore:
             # What shares an operator with this order must not be picked while it is out.
             self._policy.selector.changed(self._view, outstanding.conflicts.tolist(), now_ns)
         return order
+
+
+def _places(network: NetworkModel, settings: CoreSettings) -> Places | None:
+    """Return the books of which worker has what, None where any worker runs any order."""
+    if not settings.workers:
+        return None
+    from millstream.scheduler.places import Places  # most servers have one worker
+
+    return Places(network, settings.worker_orders_max)

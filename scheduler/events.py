@@ -105,6 +105,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """Operators are in these workers from now on (0: in none), whether the scheduler knows them already or not."""
+
+    workers: tuple[tuple[OperatorId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DrainRequested:
     """Treat every waiting row as runnable (no threshold) until all queues are empty, then report `drained`."""
 
@@ -122,5 +129,6 @@ Event = (
     | WorkDone
     | PolicyChanged
     | Tick
+    | Placed
     | DrainRequested
 )

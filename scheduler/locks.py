@@ -21,6 +21,7 @@ class Outstanding:
     order: WorkOrder
     cut: UnitSet
     units: list[int]
+    worker: int = 0
     conflicts: NDArray[np.int64] | None = None
     operators: list[int] | None = None
 

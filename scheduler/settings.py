@@ -13,8 +13,9 @@ from millstream.scheduler.trains import TrainShape
 class CoreSettings:
     """What does not change while a core lives.
 
-    `orders_max` is how many orders may be out at once (workers times orders per worker); `train` the train of policies that name
-    none; `schedule` the units one decision gives out, likewise;
+    `orders_max` is how many orders may be out at once (workers times orders per worker); `workers` is how many workers have operators of
+    their own (`Placed`; 0: any worker runs any order), and then `worker_orders_max` how many orders one may have; `train` the train of
+    policies that name none; `schedule` the units one decision gives out, likewise;
     `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
     `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept; `measure` whether
     results and memory are measured (`measures`); `window` the tuples over which costs and selectivities are measured, `aging` the weight
@@ -25,6 +26,8 @@ class CoreSettings:
     """
 
     orders_max: int = 1
+    workers: int = 0
+    worker_orders_max: int = 1
     train: TrainShape = field(default_factory=lambda: TrainShape(count=1))
     schedule: int = 1
     budget_ns: int | None = None

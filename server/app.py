@@ -29,10 +29,11 @@ from millstream.engine.plan.catalog import noun_of
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import PolicyError, SchedulerError
+from millstream.scheduler.events import Placed
 from millstream.scheduler.names import REFRESH_DEFAULT
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble, open_journal, restore
-from millstream.server.config import Config, policy_at_start
+from millstream.server.config import Config, policy_at_start, workers_of
 from millstream.server.errors import ConfigError, GivenUp, ServerError, StorageError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from millstream.server.net.publishing import PublishingChannel
     from millstream.server.once.fetches import Fetches
     from millstream.server.once.question import Question
+    from millstream.server.workers.pool import Workers
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
@@ -123,6 +125,7 @@ class Application:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
         self._preparing = asyncio.Semaphore(PREPARING_MAX)
         self.fetches: Fetches | None = None
+        self.workers: Workers | None = None  # None: operators run in this process
         self._archiving = asyncio.Lock()
 
     async def start(self) -> None:
@@ -144,6 +147,7 @@ class Application:
             optimise_settle_s=config.optimise_settle_s if config.optimise else None,
             step_ns_max=int(config.step_s_max * NS_PER_S),
         )
+        self._start_workers()
         self.memory = MemoryWatch(self.host.network, config)
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
@@ -181,18 +185,31 @@ class Application:
             self.log.error("not_restored", reason=problem)
         self.ready = True
 
+    def _start_workers(self) -> None:
+        """Let operators run in processes of their own, where there are to be several workers."""
+        count = workers_of(self.config)
+        if count < 2:
+            return
+        from millstream.server.workers.pool import Workers, started
+        from millstream.server.workers.process import WorkerBounds
+
+        bounds = WorkerBounds(self.config.worker_bytes_max, self.config.step_s_max)
+        self.workers = self.host.workers = Workers(self.host.network, *started(count, bounds))
+        self.workers.on_place = lambda placed: self.runtime.scheduler.post(Placed(tuple(placed.items())))
+
     def _live_runtime(self, spec: PolicySpec, executor: OrderExecutor, network: Network, told: InstructionHandler) -> LiveRuntime:
         config = self.config
         self.runtime = LiveRuntime(
             executor,
             network,
             spec,
-            max(1, config.workers),
+            workers_of(config),
             told,
             arrival_clock=self._arrival_clock,
             window=config.estimate_rows,
             aging=config.estimate_aging,
             load=config.load,
+            placed=workers_of(config) > 1,
         )
         return self.runtime
 
@@ -222,6 +239,8 @@ class Application:
         if self.journaling is not None:
             await self.loop.run_in_executor(None, self.journaling.stop)
         self.host.close_functions()
+        if self.workers is not None:
+            await self.loop.run_in_executor(None, self.workers.close)
         self.store.close()
         return drained
 

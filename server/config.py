@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import field, fields
@@ -35,9 +36,13 @@ def setting(
     least: float | None = None,
     most: float = NUMBER_MAX,
     choices: tuple[str, ...] = (),
+    words: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Define a setting: its default, its section of millstream.toml, what it does and why the default is what it is."""
-    metadata = {"section": section, "explanation": explanation, "least": least, "most": most, "choices": choices}
+    """Define a setting: its default, its section of millstream.toml, what it does and why the default is what it is.
+
+    `words` may be written for the values that they stand for.
+    """
+    metadata = {"section": section, "explanation": explanation, "least": least, "most": most, "choices": choices, "words": words or {}}
     return field(default=default, metadata=metadata)
 
 
@@ -50,7 +55,14 @@ class Config:
         7415, "server", "TCP port to listen on. With 0 the system chooses a port, and the server logs it.", least=0, most=PORT_MAX
     )
     data_dir: str = setting("", "server", "Directory of the catalogue and the journal. If empty, nothing survives a restart.")
-    workers: int = setting(1, "server", "Worker threads that run operators, in addition to the scheduler's thread.", least=0)
+    workers: int = setting(
+        1,
+        "server",
+        "Processes that run operators. With 1, the server runs them itself. With `auto` (or 0), there is one for each core "
+        "(docs/workers.md).",
+        least=0,
+        words={"auto": 0},
+    )
     policy: str = setting(
         "auto",
         "server",
@@ -123,6 +135,12 @@ class Config:
     tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM). If set, the server accepts only TLS.")
     tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
 
+    worker_bytes_max: int = setting(
+        4 * 2**30,
+        "limits",
+        "Memory of a worker process, beyond what it starts with. A query whose step needs more ends; the others of its worker go on.",
+        least=2**24,
+    )
     fetch_workers: int = setting(2, "limits", "Number of FETCHes that run at once, each in its own process. Further ones wait.", least=1)
     fetch_waiting_max: int = setting(64, "limits", "Number of FETCHes that may wait for a process. Peers take turns.", least=0)
     fetch_memory_bytes_max: int = setting(2**30, "limits", "Memory of one FETCH, including its rows and its answer.", least=64 * 2**20)
@@ -234,6 +252,13 @@ def policy_at_start(config: Config) -> str:
     return "fcfs" if config.load == "none" else "cqc"
 
 
+def workers_of(config: Config) -> int:
+    """Return how many workers the settings mean."""
+    if config.workers:
+        return config.workers
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
 def setting_fields() -> tuple[dataclasses.Field[Any], ...]:
     """Return the definitions in order."""
     return fields(Config)
@@ -289,7 +314,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _checked(definition: dataclasses.Field[Any], kind: type, raw: Any, place: str) -> Any:
-    value = _converted(kind, raw, place)
+    value = _converted(kind, definition.metadata["words"].get(raw, raw), place)
     choices, least = definition.metadata["choices"], definition.metadata["least"]
     if choices and value not in choices:
         raise ConfigError(f"{place} is {value!r}", hint=f"it must be one of {', '.join(choices)}")

@@ -89,6 +89,8 @@ class Sweep:
             application.loop.create_task(application.call(give_back))
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
+            if application.workers is not None:
+                application.workers.look(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
             self._begin_checkpoint(now_ns)
         if self._round % ARCHIVE_ROUNDS == 0 and not self._archiving:

@@ -23,6 +23,7 @@ SAMPLE_SELDOM = 1_024  # a run that is sampled takes as long as three rows alone
 TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
 CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share
+ROWS_HERE_MAX = 256  # of selections and projections that live in another process: with fewer rows the way there takes longer than they do
 
 
 class _Again(Exception):
@@ -60,6 +61,9 @@ class FusedChain:
         self._program = FusedProgram([o.recipe for o in working], self._head.inputs[0].log.schema)
         self._inner = [o.inputs[0] for o in self.operators[1:]]
         self.ends_in_sink = isinstance(self._tail, Sink)
+        # The part of it that runs in another process; a sink never does. None: all of it is here, or not all in one place.
+        self._there = _together(self.operators[:-1] if self.ends_in_sink else self.operators)
+        self._tail_is_there = self._tail is not None and self._last.elsewhere is not None
         self.is_sparse = self._tail is not None and self._tail.sparse
         self.length = len(self.operators)
         self.shape = ChainShape(
@@ -111,7 +115,7 @@ class FusedChain:
         if not head.lock.acquire(blocking=False):
             return None
         try:
-            if not self._is_free():
+            if not self._is_free() or (self._tail_is_there and not self._can_carry()):
                 return None
             head.started += 1
             cursor = head.inputs[0]
@@ -136,40 +140,70 @@ class FusedChain:
                 return False
         return True
 
+    def _can_carry(self) -> bool:
+        """Whether nobody here asks what reached a tail that runs in another process."""
+        return self._there is not None and self._last.keeper is None and not self._last.watched
+
+    def _carry_there(self, operators: Sequence[RunningOperator], taken: Portion, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
+        there, side = operators[-1].elsewhere, Emitter(len(self._last.outputs))
+        assert there is not None
+        try:
+            train, counts = there.carry(operators, taken.train, side)
+        except CutAt as error:
+            raise _Again from error
+        if train is not None:
+            return self._leave(taken, train, counts, to_sinks)
+        # Selections and projections leave the interval, W and marks as they are, so what was taken speaks for what reached the tail.
+        return self._appended(taken, taken.train, counts, emitted(self._last, (taken.train,), side), side, to_sinks)
+
     def _carry(self, taken: Portion, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
+        if self._there is not None and (self._tail_is_there or taken.train.rows > ROWS_HERE_MAX):
+            return self._carry_there(self._there, taken, to_sinks)
         try:
             train, counts = self._program.run(taken.train)
         except TooMuchAtOnce as error:
             raise _Again from error
+        return self._leave(taken, train, counts, to_sinks)
+
+    def _leave(self, taken: Portion, train: Train, counts: list[int], to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
+        """Hand the train that left the selections and projections to the tail, or to the log behind them."""
         side: Emitter | None = None
-        nodes: list[Appended] = []
         if self._tail is not None and self.ends_in_sink:
             side = _NO_SIDE
             self._tail.process((train,), side)
             counts.append(0)
-        else:
-            made: Made = [(self._last.outputs[0], train)]
-            rows = 0
-            if self._tail is not None:
-                side = Emitter(len(self._last.outputs))
-                try:
-                    self._tail.process((train,), side)
-                except CutAt as error:
-                    raise _Again from error
-                except TooMuchAtOnce as error:
-                    if self._tail.stateful:  # it may have changed by then
-                        raise
-                    raise _Again from error
-                made = emitted(self._last, (train,), side)
-                rows = sum([one.rows for _, one in made])
-                if to_sinks is not None:
-                    made = to_sinks(made)
-            for log, one in made:
-                node = LogNode(one, log)
-                log.push(node)
-                nodes.append((log, node))
-            if self._tail is not None:
-                counts.append(rows)
+            return self._passed(taken, train, counts, [], side)
+        made: Made = [(self._last.outputs[0], train)]
+        if self._tail is not None:
+            side = Emitter(len(self._last.outputs))
+            try:
+                self._last.process((train,), side)
+            except CutAt as error:
+                raise _Again from error
+            except TooMuchAtOnce as error:
+                if self._tail.stateful:  # it may have changed by then
+                    raise
+                raise _Again from error
+            made = emitted(self._last, (train,), side)
+        return self._appended(taken, train, counts, made, side, to_sinks)
+
+    def _appended(
+        self, taken: Portion, train: Train, counts: list[int], made: Made, side: Emitter | None, to_sinks: Callable[[Made], Made] | None
+    ) -> ChainOutcome:
+        """Append what the last operator put out."""
+        rows = sum([one.rows for _, one in made])
+        if self._tail is not None and to_sinks is not None:
+            made = to_sinks(made)
+        nodes: list[Appended] = []
+        for log, one in made:
+            node = LogNode(one, log)
+            log.push(node)
+            nodes.append((log, node))
+        if self._tail is not None:
+            counts.append(rows)
+        return self._passed(taken, train, counts, nodes, side)
+
+    def _passed(self, taken: Portion, train: Train, counts: list[int], nodes: list[Appended], side: Emitter | None) -> ChainOutcome:
         self._pass_by(train, counts)
         self._head.finished += 1
         return ChainOutcome(taken, counts, nodes, None if self._tail is None else train, side)
@@ -250,6 +284,12 @@ class FusedChain:
         self.settle()
         for running in self.operators:
             running.chains.remove(self)
+
+
+def _together(operators: Sequence[RunningOperator]) -> list[RunningOperator] | None:
+    """Return them if all run in one other process, else None."""
+    first = operators[0].elsewhere
+    return list(operators) if first is not None and all(first.is_beside(o.elsewhere) for o in operators) else None
 
 
 _OPERATOR = attrgetter("operator")

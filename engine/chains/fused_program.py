@@ -42,7 +42,7 @@ class Stage:
 
 
 def can_fuse(recipe: Recipe) -> bool:
-    """A selection or projection none of whose expressions can fail on a row."""
+    """Whether it is a selection or projection none of whose expressions can fail on a row."""
     if isinstance(recipe, SelectRecipe):
         return not may_fail(recipe.condition)
     return isinstance(recipe, ProjectRecipe) and not any(may_fail(e) for e in recipe.columns)

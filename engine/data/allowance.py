@@ -43,7 +43,7 @@ class Allowance:
     `processor_ns` is the thread's own processor time: a busy machine ends no query.
     """
 
-    __slots__ = ("_clock_ns", "_ns_max", "_started_ns", "active", "bounds", "claimed", "left")
+    __slots__ = ("_clock_ns", "_ns_max", "_started_ns", "active", "bounds", "claimed", "left", "waited_ns")
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -51,6 +51,7 @@ class Allowance:
         self._started_ns = 0
         self.left: BytesLeft = unbounded
         self.claimed = 0
+        self.waited_ns = 0  # for another process, beyond what its work took: part of no operator's cost
         self.active = False  # whether an order runs on this thread
 
     def start(self) -> None:

@@ -86,6 +86,11 @@ class Numbers:
         self._known: Int64Array | None = array if selection is None else None
         self.is_constant = step == 0 and array is None
 
+    @property
+    def is_range(self) -> bool:
+        """All rows follow one another, from `start` on."""
+        return self._step == 1 and self._array is None and self._selection is None
+
     def array(self) -> Int64Array:
         """Return the values, one a row. Computed once; threads that race compute the same and the last one's is kept."""
         if self._known is None:

@@ -139,6 +139,11 @@ class RowsTrack(WatermarkTrack):
         self._in_order: bool | None = None
 
     @property
+    def given(self) -> tuple[int, Int64Array, int]:
+        """What it was made of: the first row's seq, the times that may move W, the delay in µs."""
+        return self._first, self._times, self._delay_us
+
+    @property
     def in_order(self) -> bool:
         """True when the rows came in order of time, none of them below the start. Not known where one is too far in the future."""
         if self._in_order is None:
@@ -209,6 +214,11 @@ class RowTrack(WatermarkTrack):
         self._delay_us = delay_us
 
     @property
+    def given(self) -> tuple[int, int, int]:
+        """What it was made of: the time that may move W, the delay in µs, the row's seq."""
+        return self._time_us, self._delay_us, self._seq
+
+    @property
     def in_order(self) -> bool:
         """True when the row is not below the start, and its time is known."""
         return self._time_us >= self.start and self._time_us != TIME_MIN
@@ -236,6 +246,11 @@ class LazyTrack(WatermarkTrack):
         super().__init__(lo, hi, start, end)
         self._parts = tuple(parts)
         self._computed: Steps | None = None
+
+    @property
+    def parts(self) -> tuple[WatermarkTrack, ...]:
+        """The tracks that it is made of."""
+        return self._parts
 
     @property
     def step_count(self) -> int:
@@ -289,6 +304,21 @@ class MinimumTrack(LazyTrack):
         seqs = distinct(np.concatenate([p.steps()[0] for p in self._parts]))
         values = np.minimum.reduce([p.after(seqs) for p in self._parts])
         return seqs, np.maximum(values, self.start)
+
+
+def compact_track(track: WatermarkTrack) -> WatermarkTrack:
+    """Return a track that says the same in arrays, without the parts that it was made of; of single rows it stays known how they came."""
+    if not isinstance(track, ChainTrack):
+        return track
+    rows = [part.given for part in track.parts if isinstance(part, RowTrack)]
+    delays, seqs = {delay for _, delay, _ in rows}, [seq for _, _, seq in rows]
+    if len(rows) == len(track.parts) and len(delays) == 1 and seqs == list(range(seqs[0], seqs[0] + len(seqs))):
+        times = np.array([time_us for time_us, _, _ in rows], dtype=np.int64)
+        return RowsTrack(track.lo, track.hi, track.start, times, delays.pop(), first=seqs[0])
+    steps, values = track.steps()
+    found = StepTrack(track.lo, track.hi, track.start, steps, values)
+    found.end = track.end
+    return found
 
 
 def thinned(track: WatermarkTrack, steps_max: int) -> WatermarkTrack:

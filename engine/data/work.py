@@ -28,11 +28,15 @@ class Step:
 
 @dataclass(slots=True)
 class WorkOrder:
-    """A list of steps to be done in order by one worker. `budget_ns` is checked between steps; what is not done comes back."""
+    """A list of steps to be done in order by one worker. `budget_ns` is checked between steps; what is not done comes back.
+
+    `worker` has the operators, where each has its own; 0 where any may run them.
+    """
 
     id: OrderId
     steps: tuple[Step, ...]
     budget_ns: int | None = None
+    worker: int = 0
 
 
 @dataclass(slots=True)

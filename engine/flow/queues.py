@@ -7,6 +7,9 @@ have yet to pass it; that gives the rows held for the slowest.
 One producer pushes (the executor sees to the order of tickets), any number of consumers take, one at a time per cursor. The lock is
 held for pointer work only; gathering columns happens outside it.
 
+Where many trains of few rows wait that nobody has begun to read, their rows are put together: a queue of single rows would otherwise
+occupy ten times what its rows do.
+
 Trains without rows only carry progress: the watermark, and that nothing came. Two such neighbours that the same readers have yet to
 see are merged when the next train comes, so a selective filter does not fill its log (at most two stay per reader that lags).
 """
@@ -21,18 +24,20 @@ import numpy as np
 from millstream.engine.data import limits
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.arrivals import ArrivalTimes
-from millstream.engine.data.column import CellColumn
+from millstream.engine.data.column import CellColumn, Column
 from millstream.engine.data.graph import EdgeId, LogId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.tally import Tally, follow, summed
-from millstream.engine.data.train import Int64Array, Train, concat_trains, empty_train
+from millstream.engine.data.train import Int64Array, Numbers, Train, concat_trains, empty_train
 from millstream.engine.data.types import Kind
-from millstream.engine.data.watermarks import TIME_MIN, constant_track, thinned
+from millstream.engine.data.watermarks import TIME_MIN, compact_track, constant_track, thinned
 
 STEP_BYTES = 16  # a seq and a watermark
 STEPS_KEPT_MAX = 8_192  # of W in a stretch without rows
 MERGES_MAX = 64  # of nodes without rows, until what they say of W is put together
+FEW_ROWS = 8  # of a node that would hold more about its rows than they are
+FEW_NODES = 64  # in a row that wait, until their rows are put together
 
 
 class LogNode:
@@ -111,6 +116,8 @@ class OutputLog:
 
     __slots__ = (
         "_before_tail",
+        "_few",
+        "_few_after",
         "_fixed_bytes",
         "_lock",
         "_owed",
@@ -150,6 +157,8 @@ class OutputLog:
         self.cursors: dict[EdgeId, Cursor] = {}
         self._tail = LogNode(None)
         self._before_tail: LogNode | None = None
+        self._few = 0  # nodes of few rows at the tail, one after the other, behind `_few_after`
+        self._few_after = self._tail
         self._lock = threading.Lock()
         self._owed: Tally | None = None  # of trains that were not kept: the next one brings it
         self._text = [i for i, f in enumerate(schema.fields) if f.type.is_arrow]
@@ -224,6 +233,32 @@ class OutputLog:
         self._tail = node
         self.rows_held += node.rows
         self.bytes_held += node.bytes
+        if not 0 < node.rows <= FEW_ROWS or train_of(node).is_mark:
+            self._few, self._few_after = 0, node
+            return
+        if not self._few or not tail.readers:
+            self._few, self._few_after = 0, tail
+        self._few += 1
+        if self._few >= FEW_NODES:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Put the nodes of few rows at the tail together, if nobody has passed or cut one of them and no reader stands among them."""
+        self._few, before = 0, self._few_after
+        nodes: list[LogNode] = []
+        node = before.next
+        while node is not None:
+            if node.cut or node.readers != len(self.cursors):
+                return
+            nodes.append(node)
+            node = node.next
+        if len(nodes) < FEW_NODES:
+            return
+        joined = LogNode(_compacted(concat_trains([train_of(n) for n in nodes])))
+        joined.rows, joined.bytes = sum([n.rows for n in nodes]), sum([n.bytes for n in nodes])
+        joined.controls, joined.arrival_ns, joined.readers = sum([n.controls for n in nodes]), nodes[0].arrival_ns, nodes[0].readers
+        before.next = self._tail = joined
+        self._before_tail = before
 
     def open_cursor(self, edge: EdgeId, *, from_seq: int = 0) -> Cursor:
         """Attach a reader that sees what is pushed from now on, save rows with a seq below `from_seq`."""
@@ -245,6 +280,7 @@ class OutputLog:
                 self._tail.next = None
                 self._tail = LogNode(None)
                 self._before_tail = None
+                self._few, self._few_after = 0, self._tail
 
     def _passed(self, node: LogNode) -> None:
         node.readers -= 1
@@ -258,9 +294,20 @@ class OutputLog:
         return self.rows_held > limits.LOG_ROWS_MAX or self.bytes_held > limits.LOG_BYTES_MAX
 
 
+def _compacted(train: Train) -> Train:
+    """Return a train made of many small ones that holds its rows in arrays, and nothing of the parts."""
+    seqs = train.seq.array()
+    if int(seqs[-1]) - int(seqs[0]) == len(seqs) - 1:
+        train.seq = Numbers(train.rows, start=int(seqs[0]), step=1)
+    train.arrival = train.arrival.only(seqs) if not train.arrival.is_constant else train.arrival
+    train.track = compact_track(train.track)
+    train.slots = [Column(c.type, c.values, c.valid) for c in train.columns()]
+    return train
+
+
 def fixed_row_bytes(schema: Schema) -> int:
     """Return the bytes of a row without its text."""
-    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4, Kind.TEXT: 0, Kind.LIST: 0}
+    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4, Kind.TEXT: 0, Kind.LIST: 0, Kind.STRUCT: 0, Kind.MAP: 0, Kind.JSON: 0}
     return ROW_OVERHEAD_BYTES + sum(16 if f.type.is_wide else widths.get(f.type.kind, 8) for f in schema.fields)
 
 

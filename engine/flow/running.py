@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Any, Protocol
 
 from millstream.engine.data.allowance import BytesLeft, unbounded
 from millstream.engine.data.graph import OperatorId
@@ -21,6 +21,7 @@ from millstream.engine.flow.queues import Cursor, LogNode, OutputLog, Place, Por
 from millstream.engine.language.recipes import Recipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.receipts.keepers import Keeper
+from millstream.engine.state.forms import Buffer
 
 
 class Settling(Protocol):
@@ -31,6 +32,46 @@ class Settling(Protocol):
 
     def dissolve(self) -> None:
         """Let go of the state of all: one of them was taken out, so this will not run again."""
+
+
+class Elsewhere(Protocol):
+    """The logic of an operator at work in another process, which has its state. Calls raise what the logic raises, or why it is lost."""
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Do what `Operator.process` does."""
+        ...
+
+    def carry(self, operators: Sequence[RunningOperator], train: Train, out: Emitter) -> tuple[Train | None, list[int]]:
+        """Run a chain of operators that are there too, this one the last.
+
+        Returns the rows that left each selection and projection of it, and their train; None, and the trains in `out`, where the last
+        operator is of another kind. Raises CutAt where it is too much at once and nothing has come of it.
+        """
+        ...
+
+    def is_beside(self, other: Elsewhere | None) -> bool:
+        """Whether another operator is in the same process."""
+        ...
+
+    def snapshot(self) -> Buffer:
+        """Return the state, as `Operator.snapshot` does; no call may be under way."""
+        ...
+
+    def take_up(self, state: Buffer) -> None:
+        """Hold what `snapshot` gave."""
+        ...
+
+    def held(self) -> tuple[int, int]:
+        """Return the rows and bytes held, as they were after one of the last calls."""
+        ...
+
+    def wake_at_us(self) -> int | None:
+        """Return what `Operator.wake_at_us` said after the last call."""
+        ...
+
+    def leave(self) -> None:
+        """Let go of it."""
+        ...
 
 
 Appended = tuple[OutputLog, LogNode]
@@ -78,7 +119,8 @@ class RunningOperator:
     tells that its input rows still are the stream's rows, one by one. `watched` counts the queries that judge late rows across it
     (branches.py); for them calls are counted from before they take anything until they have been told. `keeper` states what part of the
     input its answers saw, where load may be shed (receipts/keepers.py). `state_bytes` is what its state was when it was last looked at,
-    `unseen_bytes` what has passed it since, `bytes_left` tells what a call may still make (memory.py).
+    `unseen_bytes` what has passed it since, `bytes_left` tells what a call may still make (memory.py). `elsewhere` runs it where that is
+    another process: `logic` then tells what it is, and nothing of its state.
     """
 
     id: OperatorId
@@ -104,6 +146,7 @@ class RunningOperator:
     unseen_bytes: int = 0
     state_bytes: int = 0
     bytes_left: BytesLeft = unbounded
+    elsewhere: Elsewhere | None = None
     _early: dict[int, list[Appended]] = field(default_factory=dict)
 
     @property
@@ -113,12 +156,51 @@ class RunningOperator:
             chain.settle()
         return self.counted
 
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Run the logic, wherever that is."""
+        (self.elsewhere or self.logic).process(inputs, out)
+
+    def snapshot(self) -> Buffer:
+        """Return a copy of the state (`Operator.snapshot`)."""
+        return self.logic.snapshot() if self.elsewhere is None else self.elsewhere.snapshot()
+
+    def restore(self, state: Buffer, fields: dict[str, Any] | None = None) -> None:
+        """Take up a state; `fields` are what `Operator.read` made of it, if it was asked. Errors: those of `Operator.restore`."""
+        found = self.logic.read(state) if fields is None else fields
+        if self.elsewhere is None:
+            self.logic.take_up(found)
+        else:
+            self.elsewhere.take_up(state)
+
+    def come_home(self) -> None:
+        """Bring the state back into this process, where it can be changed; it is idle."""
+        there = self.elsewhere
+        if there is not None:
+            self.logic.restore(there.snapshot())
+            there.leave()
+            self.elsewhere = None
+
+    def held_bytes(self) -> int:
+        """Return the bytes of its state."""
+        return self.logic.state_bytes() if self.elsewhere is None else self.elsewhere.held()[1]
+
+    def held_rows(self) -> int:
+        """Return the rows of its state."""
+        return self.logic.state_rows() if self.elsewhere is None else self.elsewhere.held()[0]
+
+    def wake_at_us(self) -> int | None:
+        """Return the processing time of the next clock tick that it needs, or None."""
+        return self.logic.wake_at_us() if self.elsewhere is None else self.elsewhere.wake_at_us()
+
     def leave(self) -> None:
         """Let go of the state: it has been taken out, and serves nobody any more.
 
         Also of what leads back here: in a ring, all that it still knows would stay until the collector's next long look.
         """
         self.failed = True
+        if self.elsewhere is not None:
+            self.elsewhere.leave()
+            self.elsewhere = None
         for chain in self.chains:
             chain.dissolve()
         self.logic = RemovedOperator(self.logic.schemas)

@@ -86,7 +86,7 @@ def _bills(queries: Sequence[RunningQuery], served: Callable[[OperatorId], list[
     parts: dict[tuple[OperatorId, QueryId], tuple[int, int]] = {}
     wholes: dict[OperatorId, tuple[int, int]] = {}
     for operator in operators.values():
-        cost, size = wholes[operator.id] = operator.statistics.cost_ns, operator.logic.state_bytes()
+        cost, size = wholes[operator.id] = operator.statistics.cost_ns, operator.held_bytes()
         sharing = served(operator.id)
         costs = divided(cost, _time_weights(operator, sharing))
         sizes = divided(size, state_weights(operator, sharing))

@@ -104,6 +104,7 @@ class Executor:
         counts = StepCounts(running)
         targets = [cursor.log.hi for cursor in running.inputs]
         rows_left = ALL_ROWS if step.rows_max is None else step.rows_max
+        allowance.waited_ns = 0
         while rows_left >= 0:
             running.watch(1, 0)
             call = running.begin(min(rows_left, limits.TRAIN_ROWS_MAX))
@@ -122,7 +123,7 @@ class Executor:
             # What was cut off waits for the scheduler's next turn: it was too much at once, and others wait.
             if not whole or rows_left <= 0 or not [hi for c, hi in zip(running.inputs, targets, strict=True) if c.position < hi]:
                 break
-        cost = clock_ns() - started
+        cost = max(0, clock_ns() - started - allowance.waited_ns)
         running.counted.add(counts.rows_in, counts.rows_out, cost)
         return counts.receipt(cost)
 
@@ -162,7 +163,7 @@ class Executor:
     def _made(self, running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> Made:
         """Return what a call puts out. One without state that makes too much at once works on halves of its train."""
         try:
-            running.logic.process(inputs, out)
+            running.process(inputs, out)
         except TooMuchAtOnce:
             if running.logic.stateful or len(inputs) != 1:
                 raise
@@ -205,6 +206,7 @@ class Executor:
         target = head.log.hi
         now = started
         done = False
+        allowance.waited_ns = 0
         while rows_left > 0 or not done:
             if tail.watched:
                 tail.watch(1, 0)
@@ -221,7 +223,10 @@ class Executor:
             chain.runs += not done
             done = True
             began, now = now, clock_ns()
-            self._count_run(chain, outcome, now - began, now, receipts, emissions)
+            cost = now - began
+            if allowance.waited_ns:
+                cost, allowance.waited_ns = max(0, cost - allowance.waited_ns), 0
+            self._count_run(chain, outcome, cost, now, receipts, emissions)
             tail.unseen_bytes += outcome.taken.bytes + allowance.claimed
             if tail.unseen_bytes >= limits.CLAIM_BYTES_MIN:
                 self._network.memory.passed(tail)

@@ -195,7 +195,7 @@ def restore(blueprint: Blueprint, states: Sequence[OperatorState]) -> None:
         raise InvalidDefinition("the plan has other operators than the one whose state was kept")
     found = [operator.logic.read(state.snapshot) for operator, state in zip(blueprint.operators, states, strict=True)]
     for operator, fields, state in zip(blueprint.operators, found, states, strict=True):
-        operator.logic.take_up(fields)
+        operator.restore(state.snapshot, fields)
         for log, (watermark_us, idle) in zip(operator.outputs, state.outputs, strict=True):
             log.watermark_us, log.idle = watermark_us, idle
 
@@ -230,7 +230,7 @@ def _piece(operator: RunningOperator) -> _Piece:
     inputs = tuple(_Input(c.log.id, c.edge, c.position, c.from_seq, tuple(c.waiting())) for c in operator.inputs)
     shared = isinstance(logic, SharedAggregate)
     outputs = tuple(_output(log) for log in operator.outputs)
-    return _Piece(operator.id, operator.recipe, logic.snapshot(), _belongs_to(operator), inputs, outputs, shared)
+    return _Piece(operator.id, operator.recipe, bytes(operator.snapshot()), _belongs_to(operator), inputs, outputs, shared)
 
 
 def _output(log: OutputLog) -> _Output:

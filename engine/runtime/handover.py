@@ -82,7 +82,7 @@ class Handover:
         for operator in _own(self.new):
             before = before_of.get(operator.id)
             if before is not None:
-                operator.logic.restore(before.logic.snapshot())
+                operator.restore(before.snapshot())
                 for log, old in zip(operator.outputs, before.outputs, strict=True):
                     log.watermark_us, log.idle = old.watermark_us, old.idle
                 moved.add(operator.id)

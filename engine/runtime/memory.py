@@ -151,7 +151,7 @@ class Memory:
     def _ask(self, operator: RunningOperator) -> None:
         before = operator.state_bytes
         try:
-            operator.state_bytes = operator.logic.state_bytes()
+            operator.state_bytes = operator.held_bytes()
         except RuntimeError:  # a dictionary that another thread changes meanwhile: what was known stands until it is asked again
             return
         operator.unseen_bytes = 0

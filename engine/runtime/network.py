@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import BoundReached, InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
@@ -43,6 +43,20 @@ if TYPE_CHECKING:
     from millstream.engine.flow.replay import PastSources
 
 Deliver = Callable[[Train], None]
+
+
+class Placement(Protocol):
+    """Lets operators run in other processes (`RunningOperator.elsewhere`), and rows lie where those find them."""
+
+    def place(self, operators: Sequence[RunningOperator]) -> None:
+        """Decide where operators run that are in this process and idle; what serves one query, or is shared, stays together."""
+        ...
+
+    def placed_rows(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """Return the columns of rows that come in as they are to lie."""
+        ...
+
+
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
 
 
@@ -75,6 +89,7 @@ class Network:
         self._watchers: dict[OperatorId, list[RunningQuery]] = {}
         self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
         self.memory = Memory(self)
+        self.placement: Placement | None = None  # who lets operators run in other processes; None: all run in this one
 
     # Streams -----------------------------------------------------------------------------------------------------------
 
@@ -282,7 +297,14 @@ class Network:
         query.attached = True
         self.version += 1
         self._regroup(blueprint)
+        self._place(blueprint)
         return cursors
+
+    def _place(self, blueprint: Blueprint) -> None:
+        """Let operators that are new, or had to come home for a change, run where they are to; the chains they are in are found anew."""
+        if self.placement is not None:
+            self.placement.place([o for o in blueprint.operators if o.elsewhere is None and o.id in self.operators])
+            self.version += 1
 
     def _regroup(self, blueprint: Blueprint) -> None:
         """Let the owner choose the periods anew of all queries with SLIDE WITHIN that share a synopsis with one that came or left."""
@@ -350,6 +372,7 @@ class Network:
                 running.leave()
         self.version += 1
         self._regroup(query.blueprint)
+        self._place(query.blueprint)
         return tuple(gone)
 
     def end_query(self, query: RunningQuery, operator: OperatorId, error: Exception) -> None:
@@ -385,6 +408,8 @@ class Network:
             raise InvalidDefinition(f"stream {stream} has ended")
         if source.table is not None:
             columns = source.table.with_op(columns)
+        if self.placement is not None:
+            columns = self.placement.placed_rows(columns)
         return self.ingress.push(source, columns, arrival_ns=arrival_ns, now_us=now_us, reservation=reservation)
 
     def reserve(self, stream: str, rows: int) -> Reservation:
@@ -457,7 +482,7 @@ class Network:
         for query in list(self.queries.values()):
             if query.attached and query.past is None and name in query.blueprint.base_streams:
                 operators.update((op.id, op) for op in query.blueprint.operators)
-        return [w for op in operators.values() if (w := op.logic.wake_at_us()) is not None]
+        return [w for op in operators.values() if (w := op.wake_at_us()) is not None]
 
     def _ticks_of(self, source: Source) -> list[int]:
         rule = source.definition.time

@@ -46,6 +46,7 @@ ChoosePeriods = Callable[[Sequence[Periodic], int], Mapping[str, InForce]]
 
 def regroup(running: RunningOperator, outputs: Mapping[int, str], choose: ChoosePeriods, late_rule: LateRule | None = None) -> None:
     """Choose anew and put in force; the operator is idle."""
+    running.come_home()
     logic = running.logic
     assert isinstance(logic, SharedAggregate)
     logic.late_rule = late_rule
@@ -79,6 +80,7 @@ def awaken(log: OutputLog) -> None:
 def put_in_force(subscription: SharedOutput, at: int, newest_us: int | None) -> None:
     """Open an output of a shared aggregate for a query that sees rows from `at` on."""
     running, log = subscription.running, subscription.log
+    running.come_home()
     logic = running.logic
     assert isinstance(logic, SharedAggregate)
     if subscription.port is None:
@@ -99,6 +101,7 @@ def put_in_force(subscription: SharedOutput, at: int, newest_us: int | None) -> 
 
 def take_out_of_force(subscription: SharedOutput) -> None:
     """Close an output; its number is free for the next query."""
+    subscription.running.come_home()
     logic = subscription.running.logic
     assert isinstance(logic, SharedAggregate)
     if subscription.port is not None:

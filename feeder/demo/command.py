@@ -11,7 +11,7 @@ from millstream.client.commands.common import Seconds
 
 @click.command("demo")
 @click.option("--policy", metavar="NAME", help="Scheduling policy of the daemon.")
-@click.option("--workers", type=click.IntRange(min=0), help="Worker threads of the daemon.")
+@click.option("--workers", type=click.IntRange(min=0), help="Workers of the daemon.")
 @click.option("--seconds", type=Seconds(1), default=20.0, show_default=True, help="How long the month lasts.")
 @click.option("--seed", type=int, default=2013, show_default=True, help="Seed of the random arrivals.")
 @click.option("--query", "names", multiple=True, metavar="NAME", help="Run this query only (may be given several times).")

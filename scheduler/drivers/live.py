@@ -104,10 +104,12 @@ class _Change:
     refused: str | None = None
 
 
-def live_settings(workers: int) -> CoreSettings:
-    """Return the conditions under which a live core decides."""
+def live_settings(workers: int, *, placed: bool = False) -> CoreSettings:
+    """Return the conditions under which a live core decides. `placed`: workers have operators of their own."""
     return CoreSettings(
-        orders_max=1 if workers == 1 else workers * ORDERS_PER_WORKER,
+        orders_max=1 if workers == 1 and not placed else (workers + placed) * ORDERS_PER_WORKER,
+        workers=workers if placed else 0,
+        worker_orders_max=ORDERS_PER_WORKER,
         train=TrainShape(adaptive=True),
         schedule=SCHEDULE_UNITS_LIVE,
         budget_ns=ORDER_BUDGET_NS,
@@ -115,6 +117,13 @@ def live_settings(workers: int) -> CoreSettings:
         measure=True,
         declared=False,
     )
+
+
+def _threads(settings: CoreSettings, workers: int) -> int:
+    """Return how many threads run orders: where workers are processes, one waits for each order that is out."""
+    if settings.orders_max == 1:
+        return 0
+    return settings.orders_max if settings.workers else workers
 
 
 class LiveScheduler:
@@ -141,6 +150,7 @@ class LiveScheduler:
         aging: float = AGING,
         load: str | None = None,
         user_code: UserCode | None = None,
+        placed: bool = False,
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
@@ -149,7 +159,7 @@ class LiveScheduler:
         self._clock_ns = clock_ns
         self._on_splice = on_splice
         self._on_instruction = on_instruction
-        conditions = settings or live_settings(workers)
+        conditions = settings or live_settings(workers, placed=placed)
         self._user_code = user_code or UserCode()
         self._core = SchedulerCore(
             policy,
@@ -160,7 +170,7 @@ class LiveScheduler:
             # Read once, so that no jump of the system's clock moves what deadlines are measured against.
             self._core.measures.epoch_ns = time.time_ns() - clock_ns()
         self._mailbox = Mailbox()
-        self._pool = WorkerPool(executor, 0 if self._core.settings.orders_max == 1 else workers, clock_ns, self._mailbox.post)
+        self._pool = WorkerPool(executor, _threads(self._core.settings, workers), clock_ns, self._mailbox.post)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._lock = threading.Lock()
         self._drained = threading.Condition(self._lock)
@@ -466,7 +476,7 @@ class LiveScheduler:
         if not orders:
             return own
         self._orders_out += len(orders)
-        if self._orders_out == 1:
+        if self._orders_out == 1 and not orders[0].worker:
             own.append(run_order(self._executor, orders[0], self._clock_ns))
             return own
         for order in orders:

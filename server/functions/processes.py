@@ -14,11 +14,13 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH",
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def spawn(command: Callable[[int], Sequence[str]], prefixes: tuple[str, ...] = ()) -> tuple[subprocess.Popen[bytes], int]:
+def spawn(
+    command: Callable[[int], Sequence[str]], prefixes: tuple[str, ...] = (), inherited: Sequence[int] = ()
+) -> tuple[subprocess.Popen[bytes], int]:
     """Start a process in a session of its own, with pipes that do not block. Returns it and the server's end of its lifeline.
 
-    `command` gets the process's end of the lifeline, a descriptor that ends with the server. Of the environment it has what an
-    interpreter needs, and variables with these prefixes. OSError when nothing can be started.
+    `command` gets the process's end of the lifeline, a descriptor that ends with the server; it has that and those `inherited`. Of the
+    environment it has what an interpreter needs, and variables with these prefixes. OSError when nothing can be started.
     """
     ours, theirs = os.pipe()
     try:
@@ -26,7 +28,7 @@ def spawn(command: Callable[[int], Sequence[str]], prefixes: tuple[str, ...] = (
             command(ours),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=[ours],
+            pass_fds=[ours, *inherited],
             start_new_session=True,
             env={name: value for name, value in os.environ.items() if name in KEPT_VARIABLES or name.startswith(prefixes)},
             cwd=os.path.sep,

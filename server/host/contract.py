@@ -11,6 +11,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.column import Column
+from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.train import Train
@@ -66,6 +67,34 @@ class Observer(Protocol):
 
     def is_pressed(self, stream: str) -> bool:
         """Whether results that come from a stream wait for their readers, so that its publishers should too."""
+
+
+class WorkerFacts(Protocol):
+    """Processes that run operators, as statements show them."""
+
+    def shown(self) -> Sequence[tuple[Any, ...]]:
+        """Return a row for each worker with the values of `WORKER_COLUMNS`."""
+        ...
+
+    def why(self, operator: OperatorId) -> str:
+        """Return where an operator runs, and why."""
+        ...
+
+
+WORKER_COLUMNS = (
+    ("worker", "BIGINT"),
+    ("pid", "BIGINT"),
+    ("queries", "BIGINT"),
+    ("operators", "BIGINT"),
+    ("load_percent", "DOUBLE"),
+    ("calls", "BIGINT"),
+    ("state_bytes", "BIGINT"),
+    ("kept_bytes", "BIGINT"),
+    ("ends", "BIGINT"),
+    ("moves", "BIGINT"),
+    ("last_end", "TEXT"),
+)
+"""What SHOW WORKERS says of each: the part of the time that it was at work, input kept to do again, how often it ended, how last."""
 
 
 class PastFeeding(Protocol):

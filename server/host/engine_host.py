@@ -34,7 +34,17 @@ from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import StorageError
 from millstream.server.functions.process import Confinement, FunctionProcess
-from millstream.server.host.contract import Context, Durability, HeldRows, Observer, Optimising, Postponing, Refresh, TargetWatch
+from millstream.server.host.contract import (
+    Context,
+    Durability,
+    HeldRows,
+    Observer,
+    Optimising,
+    Postponing,
+    Refresh,
+    TargetWatch,
+    WorkerFacts,
+)
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryBook, base_streams
@@ -97,6 +107,7 @@ class EngineHost:
         self.journaling: Durability | None = None
         self.recovery: Postponing | None = None  # while the journal is replayed
         self.optimiser: Optimising | None = None
+        self.workers: WorkerFacts | None = None  # None: operators run in this process
         self.refresh: Refresh | None = None  # made with the first table that is polled
         self.refresh_rules: tuple[str, float] | None = None
         """The policy of polls and their budget in bytes a second; None where nothing is polled."""

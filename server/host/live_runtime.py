@@ -42,6 +42,7 @@ class LiveRuntime:
         window: int = WINDOW_TUPLES,
         aging: float = AGING,
         load: str | None = None,
+        placed: bool = False,
     ) -> None:
         self.clock_ns = clock_ns
         self._arrival_clock = arrival_clock or ArrivalClock()
@@ -57,6 +58,7 @@ class LiveRuntime:
             window=window,
             aging=aging,
             load=load,
+            placed=placed,
         )
         self._home = 0  # the thread that started this one: the event loop's
 

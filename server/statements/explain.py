@@ -16,6 +16,7 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.statements import Explain, ExplainMode
+from millstream.engine.operators.build import kind_of
 from millstream.engine.plan.explain import explain as plan_text
 from millstream.engine.plan.explain import explain_semantics
 from millstream.engine.plan.physical import PhysicalNode, QueryOptions, SourceNode
@@ -58,7 +59,8 @@ def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
         return promises(host, planned, query)
     text = explain_semantics(planned) if statement.mode is ExplainMode.SEMANTICS else plan_text(planned)
     sharing = [] if statement.mode is ExplainMode.SEMANTICS else sharing_lines(host, planned, query)
-    text = "\n".join([text, *source_lines(host, planned), *sharing])
+    placed = [] if statement.mode is ExplainMode.SEMANTICS else worker_lines(host, query)
+    text = "\n".join([text, *source_lines(host, planned), *sharing, *placed])
     name = None if query is None else query.name
     info: dict[str, Any] = {} if statement.mode is ExplainMode.SEMANTICS else {"plan": to_plan_object(planned.bound, name)}
     return Outcome([["explanation", "TEXT", False]], [[line] for line in text.splitlines()], info=info)
@@ -90,7 +92,7 @@ def _operator_row(operator: RunningOperator) -> tuple[Any, ...]:
     logs = operator.outputs or [cursor.log for cursor in operator.inputs]
     watermark_us = min(log.watermark_us for log in logs)
     mark = None if watermark_us in (TIME_MIN, TIME_MAX) else watermark_us
-    return (int(operator.id), kind, operator.queries, *done, operator.logic.state_rows(), operator.logic.state_bytes(), mark)
+    return (int(operator.id), kind, operator.queries, *done, operator.held_rows(), operator.held_bytes(), mark)
 
 
 def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
@@ -110,6 +112,17 @@ def sharing_lines(host: EngineHost, planned: PlannedQuery, query: Query | None) 
     runs = query is not None and query.id is not None and query.id in host.network.queries
     shared = _running(host, query) if query is not None and runs else _equal(host, planned, query)
     return ["Sharing", *(shared or ["  nothing"])]
+
+
+def worker_lines(host: EngineHost, query: Query | None) -> list[str]:
+    """Return the lines of the section Workers: where a running query's operators run, and why; nothing where there are no workers."""
+    running = None if query is None or query.id is None else host.network.queries.get(query.id)
+    if host.workers is None or running is None:
+        return []
+    told: dict[str, list[str]] = {}
+    for operator in running.blueprint.operators:
+        told.setdefault(host.workers.why(operator.id), []).append(kind_of(operator.recipe))
+    return ["Workers", *(f"  {', '.join(kinds)}: {why}" for why, kinds in told.items())]
 
 
 def _silence(stream: StreamDefinition) -> str:
@@ -213,7 +226,7 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
             found["shedding"] += f"; shed_by failed at {failed} rows, which are worth least ({reason})"
     if query.id is not None:
         operators = host.network.queries[query.id].blueprint.operators
-        state = sum(operator.logic.state_bytes() for operator in operators)
+        state = sum(operator.held_bytes() for operator in operators)
         found["memory"] = f"{state} bytes of state, {sum(cursor.pending_rows() for o in operators for cursor in o.inputs)} rows waiting"
     verdict = host.watch.verdicts.get(query.name)
     if verdict is not None:

@@ -15,6 +15,7 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import MeasuresReport, OutputReport
 from millstream.scheduler.optimiser.contract import Decision, Observation
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.host.contract import WORKER_COLUMNS
 from millstream.server.results.outcome import Outcome, table
 from millstream.server.statements.functions import describe_function, show_functions
 from millstream.server.watch import admission
@@ -251,6 +252,10 @@ def _scheduler(host: EngineHost) -> Outcome:
     return table([("measure", "TEXT"), ("value", "TEXT")], rows)
 
 
+def _workers(host: EngineHost) -> Outcome:
+    return table(list(WORKER_COLUMNS), [] if host.workers is None else list(host.workers.shown()))
+
+
 def _measures(host: EngineHost) -> Outcome:
     columns = [("scope", "TEXT"), ("name", "TEXT"), *((name, kind) for name, _, kind in MEASURE_COLUMNS)]
     return table(columns, _measure_rows(host), "scope name results latency_p50_ms latency_p99_ms slowdown utility")
@@ -342,6 +347,7 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.POLICIES: _policies,
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,
+    ShowWhat.WORKERS: _workers,
     ShowWhat.DECISIONS: _decisions,
     ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,

@@ -91,7 +91,7 @@ class QosWatch:
     def _memory(self, query: Query) -> float:
         """Return the bytes in the query's queues and windows."""
         operators = self.host.network.queries[query.id].blueprint.operators if query.id is not None else ()
-        state = sum(operator.logic.state_bytes() for operator in operators)
+        state = sum(operator.held_bytes() for operator in operators)
         return float(state + sum(cursor.pending_rows() * cursor.log.row_bytes for cursor in self._cursors(query)))
 
     def _cursors(self, query: Query) -> list[Cursor]:

@@ -1,0 +1,209 @@
+"""Where the rows of logs lie: once, in column layout, in segments. A chunk is a segment and offsets in it.
+
+A segment is memory that is filled from front to back and used again when nobody reads what is in it. Whoever makes the segments says
+what kind of memory that is: shared memory, which other processes map, or a file. Columns placed here are ordinary columns whose arrays are
+views, so nobody who computes with them knows of it; a chunk is freed when the last cursor has passed it and the last array over it is
+gone, here and in every process that was told of it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from millstream.engine.data.arrow import unpack_bits
+from millstream.engine.data.column import Column
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import Kind
+
+Bytes = npt.NDArray[np.uint8]
+MakeSegment = Callable[[int, int], Bytes]
+"""Makes the memory of the segment of a number, of at least so many bytes."""
+
+ALIGNMENT = 64  # a cache line, so that no two columns share one
+SEGMENT_BYTES = 4 * 1024 * 1024
+ROWS_PLACED_MIN = 128  # fewer lie better as the plain values they are
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """One stretch of memory. `used` is where the next chunk goes, `chunks` how many are alive here, `told` how many by whom elsewhere."""
+
+    number: int
+    memory: Bytes
+    address: int
+    used: int = 0
+    chunks: int = 0
+    told: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def is_free(self) -> bool:
+        """Nobody reads anything in it."""
+        return not self.chunks and not any(self.told.values())
+
+
+class ChunkStore:
+    """Places columns. Calls of `placed`, `tell`, `untell` and `forget` must not overlap; `find` may come from any thread.
+
+    At most `bytes_max` are in segments; beyond that rows stay where they came from, which costs whoever reads them elsewhere a copy.
+    """
+
+    def __init__(self, make: MakeSegment, bytes_max: int, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._make = make
+        self._bytes_max = bytes_max
+        self._segment_bytes = segment_bytes
+        self._segments: list[Segment] = []
+        self._by_address: tuple[list[int], list[Segment]] = ([], [])
+        self._open: Segment | None = None
+        self._gone: deque[Segment] = deque()  # of chunks whose last array is gone: noted by whatever thread let go of it
+        self._alive: dict[int, weakref.ref[Bytes]] = {}  # by its own identity: what it refers to has no hash
+        self.bytes_total = 0
+
+    @property
+    def bytes_used(self) -> int:
+        """Return the bytes of segments that somebody reads."""
+        return sum(len(s.memory) for s in self._segments if not s.is_free)
+
+    def placed(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """Return the columns as they lie in a segment now; themselves where they are few rows, or there is no room."""
+        if len(columns[0]) < ROWS_PLACED_MIN:
+            return columns
+        parts = [_parts_of(column) for column in columns]
+        size = sum(-(-p.nbytes // ALIGNMENT) * ALIGNMENT for part in parts if part is not None for p in part if p is not None)
+        segment = self._with_room(size) if size else None
+        if segment is None:
+            return columns
+        # Not a slice: arrays over a slice would keep the whole segment's array alive, and not this one, whose end is what is watched.
+        base = np.frombuffer(segment.memory.data, np.uint8, size, segment.used)
+        segment.used += size
+        segment.chunks += 1
+        self._watch(base, segment)
+        at = 0
+        placed: list[Column] = []
+        for column, part in zip(columns, parts, strict=True):
+            if part is None:
+                placed.append(column)
+                continue
+            views: list[Any] = []
+            for array in part:
+                if array is None:
+                    views.append(None)
+                    continue
+                view = base[at : at + array.nbytes].view(array.dtype)
+                view[:] = array
+                views.append(view)
+                at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+            placed.append(_column_over(column, views))
+        return placed
+
+    def find(self, address: int, size: int) -> tuple[Segment, int] | None:
+        """Return the segment in which memory lies, and where in it; None for any other memory."""
+        addresses, segments = self._by_address
+        place = bisect_right(addresses, address) - 1
+        if place < 0:
+            return None
+        segment = segments[place]
+        offset = address - segment.address
+        return (segment, offset) if offset + size <= len(segment.memory) else None
+
+    def tell(self, segment: Segment, whom: int) -> None:
+        """Note that somebody elsewhere is told of a chunk in a segment; who tells has an array over it."""
+        segment.told[whom] = segment.told.get(whom, 0) + 1
+
+    def untell(self, number: int, whom: int, count: int) -> None:
+        """Note that somebody has let go of as many chunks as that."""
+        told = self._segments[number].told
+        told[whom] = max(0, told.get(whom, 0) - count)
+
+    def forget(self, whom: int) -> None:
+        """Note that somebody is gone, and reads nothing any more."""
+        for segment in self._segments:
+            segment.told.pop(whom, None)
+
+    def _watch(self, base: Bytes, segment: Segment) -> None:
+        gone, alive = self._gone, self._alive
+
+        def let_go(reference: weakref.ref[Bytes]) -> None:
+            alive.pop(id(reference), None)
+            gone.append(segment)
+
+        reference = weakref.ref(base, let_go)
+        alive[id(reference)] = reference
+
+    def _with_room(self, size: int) -> Segment | None:
+        while self._gone:
+            self._gone.popleft().chunks -= 1
+        opened = self._open
+        if opened is not None and opened.is_free:
+            opened.used = 0
+        if opened is not None and len(opened.memory) - opened.used >= size:
+            return opened
+        for segment in self._segments:
+            if segment is not opened and segment.is_free and len(segment.memory) >= size:
+                segment.used = 0
+                self._open = segment
+                return segment
+        return self._made(max(size, self._segment_bytes))
+
+    def _made(self, size: int) -> Segment | None:
+        if self.bytes_total + size > self._bytes_max:
+            return None
+        number = len(self._segments)
+        memory = self._make(number, size)
+        segment = self._open = Segment(number, memory, address_of(memory))
+        self._segments.append(segment)
+        self.bytes_total += len(memory)
+        ordered = sorted(self._segments, key=lambda s: s.address)
+        self._by_address = [s.address for s in ordered], ordered
+        return segment
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Return where an array begins in memory."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def text_parts(values: Any) -> tuple[Bytes | None, npt.NDArray[np.int32], Bytes]:
+    """Return validity bits, offsets and characters of the rows that a string array shows, as if it began with them."""
+    rows, at = len(values), values.offset
+    validity, offsets, characters = values.buffers()
+    bits = None
+    if values.null_count:
+        bits = np.packbits(unpack_bits(validity, at, rows), bitorder="little")
+    if not rows or offsets is None:
+        return bits, np.zeros(rows + 1, dtype=np.int32), np.empty(0, dtype=np.uint8)
+    places = np.frombuffer(offsets, dtype=np.int32, count=at + rows + 1)[at:]
+    first, last = int(places[0]), int(places[-1])
+    if first:
+        places = places - np.int32(first)
+    text = np.empty(0, dtype=np.uint8) if characters is None else np.frombuffer(characters, dtype=np.uint8)[first:last]
+    return bits, places, text
+
+
+def text_over(rows: int, bits: Any, offsets: Any, characters: Any) -> Any:
+    """Return the string array over such parts, which it keeps alive."""
+    validity = None if bits is None else pa.py_buffer(bits)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(characters), validity)
+
+
+def _parts_of(column: Column) -> tuple[Any, ...] | None:
+    """Return the arrays of a column as they are placed; None for one that stays where it is (lists, wide decimals)."""
+    if column.type.kind is Kind.TEXT:
+        return text_parts(column.values)
+    if column.type.is_arrow or column.values.dtype == np.object_:
+        return None
+    return column.values, column.valid
+
+
+def _column_over(column: Column, views: list[Any]) -> Column:
+    if column.type.kind is Kind.TEXT:
+        return Column(column.type, text_over(len(column), *views))
+    return Column(column.type, views[0], views[1], column._bounds)

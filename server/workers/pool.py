@@ -1,0 +1,178 @@
+"""All workers: which operator goes where, and what each is like.
+
+Rules of what runs where are in `scheduler/placement.py`. Here it is decided what can run in a worker at all: neither sinks, which hand
+results to the server, nor what calls users' functions, which have processes of their own, nor what may be shed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millstream.engine.data.column import Column
+from millstream.engine.data.graph import OperatorId
+from millstream.engine.flow.running import RunningOperator
+from millstream.engine.language.recipes import SinkRecipe
+from millstream.engine.operators.build import kind_of
+from millstream.engine.runtime.network import Network
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
+from millstream.scheduler.placement import Choice, WorkerLoad, choose
+from millstream.server.workers.operators import Placed
+from millstream.server.workers.process import Worker, WorkerBounds, about
+from millstream.server.workers.segments import SharedSegments
+
+NS_PER_S = 1_000_000_000
+FADE = 0.7  # weight of the past in a worker's load
+
+
+class Workers:
+    """See the module's text. `on_change` hears of operators that were placed: their ids and the worker's number."""
+
+    def __init__(self, network: Network, workers: Sequence[Worker], segments: SharedSegments) -> None:
+        self._network = network
+        self.segments = segments
+        self.workers = list(workers)
+        count = len(self.workers)
+        self._why: dict[OperatorId, str] = {}
+        self.on_place: Callable[[dict[OperatorId, int]], None] | None = None
+        self.moves = [0] * (count + 1)
+        self._loads = [0.0] * (count + 1)
+        self._looked: tuple[int, list[int]] | None = None
+        network.placement = self
+
+    # --- placement ---
+
+    def placed_rows(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """Let rows lie in shared memory."""
+        return self.segments.placed(columns)
+
+    def place(self, operators: Sequence[RunningOperator]) -> None:
+        """Place operators that are here and idle, all in one worker: with those they are connected to, else where there is least to do."""
+        going: list[tuple[RunningOperator, bytes]] = []
+        for running in operators:
+            told = self._movable(running)
+            if isinstance(told, str):
+                self._why[running.id] = f"in the server, as {told}"
+            else:
+                going.append((running, told))
+        if not going:
+            return
+        choice = self._choose([running for running, _ in going])
+        worker = self.workers[choice.worker - 1]
+        for running, told in going:
+            state = running.logic.snapshot() if running.logic.state_fields else b""
+            running.elsewhere = Placed(worker, running, told, state)
+            self._why[running.id] = choice.why
+        if self.on_place is not None:
+            self.on_place({running.id: worker.number for running, _ in going})
+
+    def _choose(self, going: Sequence[RunningOperator]) -> Choice:
+        beside = set()
+        ids = {running.id for running in going}
+        for query in self._network.queries.values():
+            members = query.blueprint.operators
+            if any(o.id in ids for o in members):
+                beside |= {worker_of(o) for o in members if o.elsewhere is not None}
+        counts = self._counts()
+        loads = [WorkerLoad(w.number, self._loads[w.number], counts[w.number]) for w in self.workers]
+        return choose(loads, sorted(beside - {0}))
+
+    def _counts(self) -> list[int]:
+        counts = [0] * (len(self.workers) + 1)
+        for running in list(self._network.operators.values()):
+            counts[worker_of(running)] += 1
+        return counts
+
+    def _movable(self, running: RunningOperator) -> bytes | str:
+        """Return what a worker must know to build an operator, or why it stays."""
+        logic = running.logic
+        if isinstance(running.recipe, SinkRecipe):
+            return "results leave from here"
+        if any(q.sheds for q in self._network.queries_served(running.id)):
+            return "rows of its class may be shed"
+        if isinstance(logic, SharedAggregate) and logic.late_rule is not None:
+            return "its periods follow the server's clock"
+        if logic.stateful and not logic.state_fields:
+            return f"the state of {kind_of(running.recipe)} cannot be sent"
+        try:
+            return about(running.recipe, [c.log.schema for c in running.inputs], isinstance(logic, SharedAggregate))
+        except (pickle.PicklingError, TypeError, AttributeError):
+            return "it calls a user's function, which has a process of its own"
+
+    def groups(self) -> list[list[RunningOperator]]:
+        """Return the operators that are in workers, those of queries that share some together."""
+        found: dict[int, list[RunningOperator]] = {}
+        group_of: dict[OperatorId, int] = {}
+        for number, query in enumerate(list(self._network.queries.values())):
+            members = [o for o in query.blueprint.operators if o.elsewhere is not None]
+            joined = sorted({group_of[o.id] for o in members if o.id in group_of})
+            group = found.setdefault(joined[0] if joined else number, [])
+            for other in joined[1:]:
+                group += found.pop(other)
+            group += [o for o in members if o.id not in group_of]
+            group_of.update((o.id, joined[0] if joined else number) for o in group)
+        return [group for group in found.values() if group]
+
+    def move(self, group: Sequence[RunningOperator], number: int, why: str) -> None:
+        """Let a group go on in another worker; none of its operators may be running or about to (`Runtime.still`)."""
+        worker = self.workers[number - 1]
+        for running in group:
+            there = running.elsewhere
+            if isinstance(there, Placed) and there.worker is not worker:
+                there.move(worker)
+                self._why[running.id] = why
+        self.moves[number] += 1
+        self._network.version += 1
+        if self.on_place is not None:
+            self.on_place({running.id: number for running in group})
+
+    # --- what they are like ---
+
+    def look(self, now_ns: int) -> None:
+        """Note how busy each was since the last look; to be called now and then."""
+        busy = [0, *(w.busy_ns for w in self.workers)]
+        if self._looked is not None:
+            before_ns, before = self._looked
+            span = max(1, now_ns - before_ns)
+            for number in range(1, len(busy)):
+                load = (busy[number] - before[number]) / span
+                self._loads[number] += (1.0 - FADE) * (load - self._loads[number])
+        self._looked = now_ns, busy
+
+    def why(self, operator: OperatorId) -> str:
+        """Return where an operator runs, and why."""
+        return self._why.get(operator, "in the server")
+
+    def shown(self) -> list[tuple[Any, ...]]:
+        """Return what SHOW WORKERS shows (`WORKER_COLUMNS`), by number."""
+        by_worker: dict[int, list[RunningOperator]] = {}
+        for running in list(self._network.operators.values()):
+            by_worker.setdefault(worker_of(running), []).append(running)
+        return [self._shown(worker, by_worker.get(worker.number, [])) for worker in self.workers]
+
+    def _shown(self, worker: Worker, operators: Sequence[RunningOperator]) -> tuple[Any, ...]:
+        queries = {q.node.id for o in operators for q in self._network.queries_served(o.id)}
+        kept = sum(i.kept_bytes for i in list(worker.operators.values()))
+        load_percent, state = round(100.0 * self._loads[worker.number], 1), sum(o.held_bytes() for o in operators)
+        counts = len(queries), len(operators), load_percent, worker.calls, state, kept, worker.deaths, self.moves[worker.number]
+        return worker.number, worker.pid, *counts, worker.last_end or None
+
+    def close(self) -> None:
+        """End all processes."""
+        self._network.placement = None
+        for worker in self.workers:
+            worker.close()
+        self.segments.close()
+
+
+def started(count: int, bounds: WorkerBounds) -> tuple[list[Worker], SharedSegments]:
+    """Start so many workers; returns them and the segments that they share with the server. TooMany when the system starts no process."""
+    segments = SharedSegments()
+    return [Worker(number, bounds, segments) for number in range(1, count + 1)], segments
+
+
+def worker_of(running: RunningOperator) -> int:
+    """Return the number of the worker that an operator runs in, 0 for this process."""
+    there: Any = running.elsewhere
+    return there.worker.number if isinstance(there, Placed) else 0

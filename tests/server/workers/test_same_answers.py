@@ -1,0 +1,78 @@
+"""K15 with workers: the same bytes with one, two and three of them, with moves, and with workers that are killed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from millstream.server.run.embedded import Replay, run_replay
+
+from tests.property.oracle.scenario import Scenario, Way, rows_of
+from tests.property.test_differential import SHAPES, failing
+from tests.support.worker_pools import Pool, replays_served_by, trouble
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    made = Pool(3)
+    yield made
+    made.close()
+
+
+def scenario_of(shape: str, seed: int, queries: int = 4) -> Scenario:
+    scenario = SHAPES[shape](seed)
+    scenario.queries = scenario.queries[:queries]
+    return scenario
+
+
+def answers(scenario: Scenario, way: Way) -> list[list[str]]:
+    outcomes = scenario.run(way)
+    assert outcomes.failure is None, outcomes.failure
+    return [[repr(r) for r in rows_of(outcomes, f"q{i + 1}")] for i in range(len(scenario.queries))]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_workers_answer_as_the_server_alone_does(shape: str, seed: int, pool: Pool) -> None:
+    scenario = scenario_of(shape, seed)
+    alone = answers(scenario, Way(7))
+    for count, train in ((1, 7), (2, None), (3, 1)):
+        with replays_served_by(pool, count) as served:
+            assert answers(scenario, Way(train, workers=count)) == alone, (shape, seed, count, scenario.script())
+            assert sum(worker.calls for worker in served[0].workers), "nothing ran in a worker"
+
+
+def test_many_rows_at_once_through_one_operator_and_a_sink(pool: Pool, tmp_path: Path) -> None:
+    rows = tmp_path / "s.csv"
+    rows.write_text("ts,x\n" + "".join(f"{i},{i % 13}\n" for i in range(1_000)))
+    script = "CREATE STREAM s (ts BIGINT, x BIGINT) TIMESTAMP BY ts UNIT s; SELECT x FROM s WHERE x > 3; SELECT ts, x + 1 AS y FROM s"
+    alone = run_replay(Replay(script, [("s", rows)]))
+    with replays_served_by(pool, 1) as served:
+        found = run_replay(Replay(script, [("s", rows)]))
+    assert alone.failure is None
+    assert found.failure is None
+    assert served[0].workers[0].calls
+    assert [[b.to_pydict() for b in r.batches] for r in found.results] == [[b.to_pydict() for b in r.batches] for r in alone.results]
+
+
+@pytest.mark.parametrize("shape", ["windows", "selections", "joins", "tables", "nested"])
+def test_operators_that_move_all_the_time_answer_alike(shape: str, seed: int, pool: Pool) -> None:
+    scenario = scenario_of(shape, seed)
+    with replays_served_by(pool, 3) as served, trouble(served, random.Random(seed), moves=0.3) as done:
+        wrong = failing(scenario, Way(7, workers=3))
+    assert not wrong, wrong
+    assert done["moves"] > 2 or done["calls"] < 20
+
+
+@pytest.mark.parametrize("shape", ["windows", "joins"])
+def test_a_worker_that_is_killed_between_two_steps_takes_nothing_with_it(shape: str, seed: int) -> None:
+    scenario, pool = scenario_of(shape, seed), Pool(2)
+    try:
+        with replays_served_by(pool, 2) as served, trouble(served, random.Random(seed), moves=0.05, kills=2, every=10) as done:
+            wrong = failing(scenario, Way(1, workers=2))
+    finally:
+        pool.close()
+    assert not wrong, wrong
+    assert done["kills"]
+    assert sum(worker.deaths for worker in pool.workers)

@@ -1,0 +1,80 @@
+"""Workers for tests: a pool of processes that many hosts use one after the other, and trouble with them at random."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from millstream.server.run import embedded
+from millstream.server.workers.operators import Placed
+from millstream.server.workers.pool import Workers, started
+from millstream.server.workers.process import Worker, WorkerBounds
+from millstream.server.workers.segments import SharedSegments
+
+BOUNDS = WorkerBounds(memory_bytes_max=1 << 30, step_s_max=0.0)
+
+
+class Pool:
+    """Processes, and the networks whose operators they have had."""
+
+    def __init__(self, count: int, bounds: WorkerBounds = BOUNDS) -> None:
+        self.workers, self.segments = started(count, bounds)
+
+    def serve(self, network: Any, count: int) -> Workers:
+        """Let the first `count` of them have the operators of a network."""
+        for worker in self.workers:
+            for installed in list(worker.operators.values()):
+                worker.drop(installed)
+        return Workers(network, self.workers[:count], self.segments)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        self.segments.close()
+
+
+@contextmanager
+def replays_served_by(pool: Pool, count: int) -> Iterator[list[Workers]]:
+    """Let whatever `millstream run` does meanwhile be done by workers; gives the pools that came to be."""
+    found: list[Workers] = []
+    with pytest.MonkeyPatch.context() as patch:
+        assemble = embedded.assemble
+
+        def assembled(*given: Any, **how: Any) -> Any:
+            host = assemble(*given, **how)
+            found.append(pool.serve(host.network, count))
+            return host
+
+        patch.setattr(embedded, "assemble", assembled)
+        yield found
+
+
+@contextmanager
+def trouble(served: list[Workers], choice: random.Random, *, moves: float, kills: int = 0, every: int = 1) -> Iterator[dict[str, int]]:
+    """Before calls at random, move the operator's whole group to another worker, and end the worker with SIGKILL, `kills` times at most."""
+    done = {"moves": 0, "kills": 0, "calls": 0}
+    with pytest.MonkeyPatch.context() as patch:
+        run = Placed._run
+
+        def troubled(self: Placed, operators: Any, inputs: Any, **how: Any) -> Any:
+            done["calls"] += 1
+            if choice.random() < moves:
+                pool = served[-1]
+                (group,) = [group for group in pool.groups() if self._running in group]
+                pool.move(group, choice.choice(pool.workers).number, "moved by a test")
+                done["moves"] += 1
+            if done["kills"] < kills and choice.randrange(every) == 0:
+                done["kills"] += 1
+                os.kill(self.worker.pid, signal.SIGKILL)
+            return run(self, operators, inputs, **how)
+
+        patch.setattr(Placed, "_run", troubled)
+        yield done
+
+
+__all__ = ["BOUNDS", "Pool", "SharedSegments", "Worker", "replays_served_by", "trouble"]
