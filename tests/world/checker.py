@@ -264,7 +264,7 @@ def _accounts(load: Load, oracle: Oracle) -> list[str]:
             problems.append(f"query {name}, which is never to be shed, lost {row['shed']} rows")
     for name in oracle.results:
         shown, text = load.shown.get(name), TEXTS[load.created[name]][0]
-        if shown is None or shown["state"] != "running" or load.checkpoints or name in load.restarted or "FROM d" in text:
+        if shown is None or shown["state"] != "running" or load.world.platter.gone or name in load.restarted or "FROM d" in text:
             continue
         accounts = oracle.engine.account(name).values()
         for what in ("accepted", "late", "failed"):
