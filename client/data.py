@@ -21,7 +21,7 @@ ROWS_PER_MESSAGE = 1_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INSTANTS = ("TIMESTAMP", "DATE", "INTERVAL")
 NUMBERS = (int, float)
-NESTED_MAX = 8  # levels of a nested value that are sent
+NESTED_MAX = 64  # levels of a nested value that are sent
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -101,6 +101,9 @@ class Shaper:
             if pa.types.is_dictionary(source):
                 source = source.value_type
                 yield index, source
+            elif isinstance(source, pa.BaseExtensionType):
+                source = source.storage_type
+                yield index, source
             target = self._wanted.get(field.name)
             if target is not None and target != source and _may_cast(source, target):
                 yield index, target
@@ -134,12 +137,12 @@ def trains_of(table: pa.Table, rows_max: int) -> Iterator[pa.RecordBatch]:
 
 
 def rows_of(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the rows of an Arrow table or batch as dicts.
+    """Return the rows of an Arrow table or batch as dicts; a STRUCT and a MAP are dicts too, JSON is its text.
 
     A TIMESTAMP or DATE outside the years 1 to 9999, which Python's have no value for, comes as ISO 8601 text: '10000-01-01T00:00:00Z'.
     """
     try:
-        rows: list[dict[str, Any]] = data.to_pylist()
+        rows: list[dict[str, Any]] = data.to_pylist(maps_as_pydicts="strict")
     except (OverflowError, ValueError):
         names = data.schema.names
         columns = [_values_of(data.select([i])) for i in range(len(names))]
@@ -216,11 +219,17 @@ def plain_row(row: Any) -> Any:
 
 
 def _nested(value: Any, levels: int) -> Any:
-    """Return a list or map as the wire takes it: the server refuses its row and says what to do. What is too deep is left out."""
+    """Return a list or map as the wire takes it; times inside are text. MillstreamError (`data`) for more than NESTED_MAX levels."""
+    if isinstance(value, Mapping | list | tuple) and levels == 0:
+        raise MillstreamError("data", f"a value is nested deeper than {NESTED_MAX} levels", "send its inner part as one JSON text")
     if isinstance(value, Mapping):
-        return {str(name): _nested(item, levels - 1) for name, item in value.items()} if levels else {}
+        return {str(name): _nested(item, levels - 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_nested(item, levels - 1) for item in value] if levels else []
+        return [_nested(item, levels - 1) for item in value]
+    if isinstance(value, dt.datetime):
+        return None if value != value else value.isoformat()
+    if isinstance(value, dt.timedelta):
+        return f"{value // _MICROSECOND} microseconds"
     return plain_value(value)
 
 

@@ -11,11 +11,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
-from millstream.protocol.types import Column
+from millstream.protocol.types import Column, ColumnType
+from millstream.protocol.values import Number
 from millstream.protocol.values.csv import CsvRecord, tokenize
+from millstream.protocol.values.json_values import read_json
 from millstream.protocol.values.names import ColumnNames, left_out_note
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": fl
 LINE_BYTES_MAX = 16 * 1024 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COMMA = ord(",")
+_ANYTHING = ColumnType("JSON")
 _JSON_WORDS = {
     list: "an array",
     str: "a string",
@@ -113,7 +117,12 @@ class CsvInput:
         elif len(fields) != len(self._header):
             read.refused.append((line, f"has {len(fields)} fields, the header has {len(self._header)}"))
         else:
-            read.rows.append({name: None if (text := fields[i]) is None else convert(text) for i, name, convert in self._converters})
+            try:
+                row = {name: None if (text := fields[i]) is None else convert(text) for i, name, convert in self._converters}
+            except MillstreamError as error:
+                read.refused.append((line, error.message))
+                return
+            read.rows.append(row)
             read.lines.append(line)
 
     def _begin(self, header: list[str], read: Read) -> None:
@@ -154,8 +163,34 @@ def converter(column: Column) -> Callable[[str], Any]:
             return _float
         case "BOOLEAN":
             return _boolean
+        case "JSON" | "LIST" | "STRUCT" | "MAP":
+            return partial(_nested, column.type)
         case _:
             return _text
+
+
+def _nested(type_: ColumnType, text: str) -> Any:
+    """Read JSON. What is none stays a text, which the server refuses with the column's type; for a JSON column it says so itself."""
+    try:
+        return in_parts(read_json(text), type_, _finite)
+    except ValueError as error:
+        if type_.name == "JSON":
+            raise MillstreamError("data", str(error)) from error
+        return text
+
+
+def in_parts(value: Any, type_: ColumnType, double: Callable[[str], Any]) -> Any:
+    """Return a nested value with its numbers as their types want them: a DECIMAL keeps all digits, others become what `double` gives."""
+    if isinstance(value, Number | Decimal):
+        return str(value) if type_.name == "DECIMAL" else double(str(value))
+    if isinstance(value, list):
+        inner = type_.element if type_.name == "LIST" and type_.element is not None else _ANYTHING
+        return [in_parts(item, inner, double) for item in value]
+    if isinstance(value, dict):
+        parts = dict(type_.parts)
+        other = type_.element if type_.name == "MAP" and type_.element is not None else _ANYTHING
+        return {name: in_parts(item, parts.get(name) or parts.get(name.lower(), other), double) for name, item in value.items()}
+    return value
 
 
 def _integer(text: str) -> Any:
@@ -183,6 +218,22 @@ def _text(text: str) -> str:
     return text
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is out of the range of DOUBLE")
+    return value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the plain values in a nested one."""
+    if isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
 class BadValue(ValueError):
     """A value that its column cannot hold; the message names the column."""
 
@@ -205,6 +256,7 @@ class JsonLinesInput:
         self._left_out: set[str] = set()
         self._doubles = {column.name for column in columns if column.type.name == "DOUBLE"}
         self._exact = any("DECIMAL" in str(column.type) for column in columns)
+        self._types = {column.name: column.type for column in columns}
         self._decimals = {column.name for column in columns if column.type.name == "DECIMAL"}
         self._rest = b""
         self._line = 0
@@ -277,11 +329,11 @@ class JsonLinesInput:
 
     def _refuse_beyond(self, row: dict[str, Any]) -> None:
         for name, value in row.items():
-            for one in value if isinstance(value, list) else (value,):
+            for one in _leaves(value):
                 if isinstance(one, _Beyond) and self._names.meant_by(name) is not None:
                     raise BadValue(f"column {name}: {one[:40]} is out of the range of DOUBLE")
 
     def _number(self, name: str, value: Any) -> Any:
         if isinstance(value, Decimal) and name not in self._decimals:
             return self._double(str(value))
-        return [self._number(name, item) for item in value] if isinstance(value, list) else value
+        return in_parts(value, self._types.get(name, _ANYTHING), self._double) if isinstance(value, list | dict) else value

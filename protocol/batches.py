@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.flatbuffers import read_batch_head
 from millstream.protocol.messages import BytesLike
-from millstream.protocol.types import Column, ColumnType
+from millstream.protocol.types import DEPTH_MAX, Column, ColumnType
+from millstream.protocol.values import FIELD_METADATA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +31,11 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
         case "DECIMAL":
             return pa.decimal128(column_type.precision, column_type.scale)
         case "LIST" if column_type.element is not None:
-            return pa.list_(arrow_type(column_type.element))
+            return pa.list_(_arrow_field("item", column_type.element))
+        case "MAP" if column_type.element is not None:
+            return pa.map_(pa.string(), _arrow_field("value", column_type.element))
+        case "STRUCT":
+            return pa.struct([_arrow_field(name, part) for name, part in column_type.parts])
         case "TIMESTAMP":
             return pa.timestamp("us", tz="UTC")
         case "INTERVAL":
@@ -42,10 +47,25 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
                 "BIGINT": pa.int64(),
                 "DOUBLE": pa.float64(),
                 "TEXT": pa.string(),
+                "JSON": pa.string(),
                 "DATE": pa.date32(),
                 "NULL": pa.null(),
             }
             return plain[name]
+
+
+def _arrow_field(name: str, column_type: ColumnType, nullable: bool = True) -> pa.Field:
+    """Return the field of a column, or of a part of one; JSON is text whose field says so."""
+    import pyarrow as pa
+
+    return pa.field(name, arrow_type(column_type), nullable, FIELD_METADATA if column_type.name == "JSON" else None)
+
+
+def _field_type(field: pa.Field) -> ColumnType:
+    """Return the column type that fits an Arrow field best."""
+    if field.metadata is not None and FIELD_METADATA.items() <= field.metadata.items() and str(field.type) == "string":
+        return ColumnType("JSON")
+    return column_type(field.type)
 
 
 def column_type(data_type: pa.DataType) -> ColumnType:
@@ -58,7 +78,13 @@ def column_type(data_type: pa.DataType) -> ColumnType:
     if kinds.is_decimal(data_type) and data_type.precision <= 38 and 0 <= data_type.scale <= data_type.precision:
         return ColumnType("DECIMAL", data_type.precision, data_type.scale)
     if kinds.is_list(data_type) or kinds.is_large_list(data_type):
-        return ColumnType("LIST", element=column_type(data_type.value_type))
+        return ColumnType("LIST", element=_field_type(data_type.value_field))
+    if kinds.is_struct(data_type) and data_type.num_fields:
+        return ColumnType("STRUCT", parts=tuple((part.name, _field_type(part)) for part in data_type))
+    if kinds.is_map(data_type) and kinds.is_string(data_type.key_type):
+        return ColumnType("MAP", element=_field_type(data_type.item_field))
+    if isinstance(data_type, pa.BaseExtensionType):
+        return ColumnType("JSON") if data_type.extension_name == "arrow.json" else column_type(data_type.storage_type)
     if kinds.is_uint64(data_type):
         return ColumnType("DECIMAL", 20, 0)
     tests = (
@@ -82,12 +108,12 @@ def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     """Return the Arrow schema of `columns`."""
     import pyarrow as pa
 
-    return pa.schema([pa.field(column.name, arrow_type(column.type), column.nullable) for column in columns])
+    return pa.schema([_arrow_field(column.name, column.type, column.nullable) for column in columns])
 
 
 def columns_of(schema: pa.Schema) -> list[Column]:
     """Return the columns of an Arrow schema; ValueError for a type without counterpart."""
-    return [Column(field.name, column_type(field.type), field.nullable) for field in schema]
+    return [Column(field.name, _field_type(field), field.nullable) for field in schema]
 
 
 def encode_schema(schema: pa.Schema) -> BytesLike:
@@ -106,13 +132,24 @@ def decode_schema(payload: BytesLike) -> pa.Schema:
     if not schema.equals(pa.schema(list(schema))):  # all else being equal, one of a foreign byte order
         raise RemoteProtocolError("the Arrow schema says that its numbers are big-endian; send little-endian ones")
     for field in schema:
-        if pa.types.is_dictionary(field.type) or field.type.num_fields > 1:
+        if _holds_dictionary(field.type, DEPTH_MAX):
             raise RemoteProtocolError(f"column {field.name!r}: Arrow type {field.type} is not taken; send plain values")
         try:
             column_type(field.type)
         except ValueError as error:
             raise RemoteProtocolError(f"column {field.name!r}: {error}") from None
     return schema
+
+
+def _holds_dictionary(data_type: pa.DataType, levels: int) -> bool:
+    """Whether a type has a dictionary in it, or more levels than are taken."""
+    import pyarrow as pa
+
+    if levels == 0 or pa.types.is_dictionary(data_type) or isinstance(data_type, pa.BaseExtensionType):
+        return True
+    if pa.types.is_map(data_type):
+        return _holds_dictionary(data_type.item_type, levels - 1)
+    return any(_holds_dictionary(data_type.field(i).type, levels - 1) for i in range(data_type.num_fields))
 
 
 class BatchEncoder:

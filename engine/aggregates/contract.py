@@ -18,7 +18,7 @@ import numpy.typing as npt
 from millstream.engine.data.arrays import running_fold
 from millstream.engine.data.column import Column, Mask, with_nulls
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import DOUBLE, INT, INTERVAL, NULL, TEXT, DataType, Kind
+from millstream.engine.data.types import DOUBLE, INT, INTERVAL, NULL, TEXT, DataType
 from millstream.engine.expressions.signature import Options, Rule, Signature, Types, expect_count, refuse_argument
 from millstream.engine.state.forms import state_record
 
@@ -223,9 +223,9 @@ def number(name: str, types: Types, *, intervals: bool = False) -> DataType:
 
 
 def ordered(name: str, types: Types) -> DataType:
-    """Return the type of the one argument. TypeProblem for a LIST, which has no order."""
+    """Return the type of the one argument. TypeProblem for what has no order: nested values, JSON."""
     expect_count(name, types, 1, 1)
-    if types[0].kind is Kind.LIST:
+    if not types[0].is_ordered:
         refuse_argument(name, 0, types[0], "something that has an order")
     return types[0]
 

@@ -10,11 +10,16 @@
 | DATE | date32 |
 | INTERVAL | duration[us] |
 | LIST of t | list(t) |
+| STRUCT | struct |
+| MAP of TEXT to t | map(string, t) |
+| JSON | string, its field marked as JSON |
 | NULL | null |
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +27,7 @@ import pyarrow as pa
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import DataType, Kind
+from millstream.protocol.values import FIELD_METADATA
 
 ARROW_TYPES: dict[Kind, Any] = {
     Kind.NULL: pa.null(),
@@ -30,6 +36,7 @@ ARROW_TYPES: dict[Kind, Any] = {
     Kind.BIGINT: pa.int64(),
     Kind.DOUBLE: pa.float64(),
     Kind.TEXT: pa.string(),
+    Kind.JSON: pa.string(),
     Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
     Kind.DATE: pa.date32(),
     Kind.INTERVAL: pa.duration("us"),
@@ -52,13 +59,23 @@ def arrow_type(type_: DataType) -> Any:
         return pa.decimal128(type_.precision, type_.scale)
     if type_.kind is Kind.LIST:
         assert type_.element is not None
-        return pa.list_(arrow_type(type_.element))
+        return pa.list_(arrow_field("item", type_.element))
+    if type_.kind is Kind.STRUCT:
+        return pa.struct([arrow_field(name, part) for name, part in type_.fields])
+    if type_.kind is Kind.MAP:
+        assert type_.element is not None
+        return pa.map_(pa.string(), arrow_field("value", type_.element))
     return ARROW_TYPES[type_.kind]
+
+
+def arrow_field(name: str, type_: DataType, nullable: bool = True) -> Any:
+    """Return the Arrow field of a column or a part of one."""
+    return pa.field(name, arrow_type(type_), nullable, FIELD_METADATA if type_.kind is Kind.JSON else None)
 
 
 def arrow_schema(schema: Schema) -> Any:
     """Return the Arrow schema with the same names, types and nullability."""
-    return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
+    return pa.schema([arrow_field(f.name, f.type, f.nullable) for f in schema.fields])
 
 
 def unpack_bits(buffer: Any, offset: int, rows: int) -> Mask:
@@ -131,13 +148,42 @@ def column_to_arrow(column: Column) -> Any:
 
 
 def plain_values(column: Column) -> list[Any]:
-    """Return the values as Python's; times and dates as bare integers (µs, days), of which Python's own reach only some."""
-    array, element = column_to_arrow(column), column.type.element
-    if element is not None:
-        storage = _AS_INTEGERS.get(element.kind)
-        return list((array if storage is None else array.cast(pa.list_(storage))).to_pylist())
+    """Return the values as Python's; times and dates as bare integers (µs, days), of which Python's own reach only some.
+
+    A LIST is a list; what is nested deeper is tuples: the parts of a STRUCT, the pairs of a MAP. Equal values are equal as keys (K7).
+    """
+    array = column_to_arrow(column)
+    if column.type.is_nested:
+        shape = _tupled(column.type)
+        values = [None if v is None else shape(v) for v in array.cast(_integer_form(column.type)).to_pylist()]
+        return [None if v is None else list(v) for v in values] if column.type.kind is Kind.LIST else values
     storage = _AS_INTEGERS.get(column.type.kind)
     return list((array if storage is None else array.view(storage)).to_pylist())
+
+
+def _integer_form(type_: DataType) -> Any:
+    """Return the Arrow type with times and dates as integers."""
+    if type_.element is not None:
+        inner = _integer_form(type_.element)
+        return pa.list_(inner) if type_.kind is Kind.LIST else pa.map_(pa.string(), inner)
+    if type_.kind is Kind.STRUCT:
+        return pa.struct([(name, _integer_form(part)) for name, part in type_.fields])
+    return _AS_INTEGERS.get(type_.kind) or arrow_type(type_)
+
+
+def _tupled(type_: DataType) -> Callable[[Any], Any]:
+    """Return what makes the tuples of a nested value, and of a DOUBLE the one NaN and the one zero."""
+    if type_.kind is Kind.DOUBLE:
+        return lambda value: math.nan if value != value else value + 0.0
+    if type_.kind is Kind.STRUCT:
+        parts = [(name, _tupled(part)) for name, part in type_.fields]
+        return lambda value: tuple([None if value[name] is None else shape(value[name]) for name, shape in parts])
+    if type_.element is None:
+        return lambda value: value
+    inner = _tupled(type_.element)
+    if type_.kind is Kind.LIST:
+        return lambda value: tuple([None if item is None else inner(item) for item in value])
+    return lambda value: tuple([(key, None if item is None else inner(item)) for key, item in value])
 
 
 def _buffer_view(array: Any, dtype: np.dtype[Any]) -> Any:

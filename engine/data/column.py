@@ -1,7 +1,7 @@
 """A column of values with its validity, immutable by convention: chunks are shared between threads and queries.
 
 NumPy-stored kinds keep `valid`, a bool mask or None for "no NULL here"; the value under a NULL is arbitrary but initialised.
-Arrow-stored kinds (TEXT, LIST) keep their NULLs inside the Arrow array and always have `valid` None; `validity()` answers for both.
+Arrow-stored kinds (TEXT, JSON and nested ones) keep NULLs inside the Arrow array and have `valid` None; `validity()` answers for both.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def numpy_dtype(type_: DataType) -> Any:
 
 @state_record("column", 1, ("type", "values", "valid"))
 class Column:
-    """Values of one type. `values` is a NumPy array, or an Arrow array for TEXT and LIST."""
+    """Values of one type. `values` is a NumPy array, or an Arrow array for the kinds that Arrow stores."""
 
     __slots__ = ("_bounds", "type", "valid", "values")
 

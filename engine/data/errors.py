@@ -89,3 +89,21 @@ class BoundReached(EngineError):
     """A query needs more memory, or one step of it more processor time, than a stated bound allows; it ends (K8)."""
 
     code = "limit"
+
+
+class Misfit(str):
+    """Why a part of a nested value does not fit; `path` leads to the part: `.points[3].x`."""
+
+    __slots__ = ("path",)
+    path: str
+
+    def __new__(cls, path: str, reason: str) -> Misfit:
+        """Put a step before the path of a reason."""
+        made = super().__new__(cls, reason)
+        made.path = path + (reason.path if isinstance(reason, Misfit) else "")
+        return made
+
+
+def in_place(name: str, reason: str) -> str:
+    """Return a reason with the path to what it is about, which begins with a column's name."""
+    return f"{name}{reason.path if isinstance(reason, Misfit) else ''}: {reason}"

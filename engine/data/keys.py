@@ -22,6 +22,7 @@ from millstream.engine.data.types import DataType, Kind
 from millstream.engine.state.forms import state_record
 from millstream.protocol.values import arrow_functions as pc
 
+TEXTUAL = (Kind.TEXT, Kind.JSON)  # Arrow strings
 KEYS_MIN = 16  # for which there is room from the beginning
 
 
@@ -197,7 +198,7 @@ class NumberKey(KeyEncoder):
 
 @state_record("object_key", 1, ("type", "values", "pool"))
 class ObjectKey(KeyEncoder):
-    """One TEXT, LIST or wide DECIMAL column; only the distinct values of a train are looked up in Python."""
+    """One TEXT, nested or wide DECIMAL column; only the distinct values of a train are looked up in Python."""
 
     def __init__(self, type_: DataType) -> None:
         self._type = type_
@@ -231,7 +232,7 @@ class ObjectKey(KeyEncoder):
     def encode(self, columns: Sequence[Column]) -> Int64Array:
         """Encode the train's own dictionary, then each row through it."""
         column = columns[0]
-        if column.type.kind is Kind.TEXT:
+        if column.type.kind in TEXTUAL:
             encoded = pc.dictionary_encode(column.values, null_encoding="encode")
             distinct = encoded.dictionary.to_pylist()
             places = encoded.indices.to_numpy(zero_copy_only=False)
@@ -250,10 +251,8 @@ class ObjectKey(KeyEncoder):
     def columns(self, ids: Int64Array) -> list[Column]:
         """Return the column of values."""
         values = [self._values[i] for i in ids.tolist()]
-        if self._type.kind is Kind.TEXT:
-            return [Column(self._type, pa.array(values, type=pa.string()))]
         if self._type.is_arrow:
-            return [Column(self._type, pa.array([None if v is None else list(v) for v in values], type=arrow_type(self._type)))]
+            return [Column(self._type, pa.array(values, type=arrow_type(self._type)))]
         valid = np.array([v is not None for v in values], dtype=np.bool_)
         filled = np.empty(len(values), dtype=np.object_)
         filled[:] = [0 if v is None else v for v in values]
@@ -394,7 +393,7 @@ def _sorted_pairs(values: Int64Array, ids: Int64Array) -> tuple[Int64Array, Int6
 
 def _hashable_values(column: Column) -> list[Any]:
     if column.type.is_arrow:
-        return [None if v is None else tuple(v) for v in plain_values(column)]
+        return [tuple(v) if isinstance(v, list) else v for v in plain_values(column)]
     values = column.values.tolist()
     if column.valid is None:
         return list(values)

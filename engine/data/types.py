@@ -13,6 +13,9 @@
 | DATE | numpy int32 | days since 1970-01-01 |
 | INTERVAL | numpy int64 | microseconds |
 | LIST of t | Arrow list array | |
+| STRUCT | Arrow struct array | |
+| MAP of TEXT to t | Arrow map array, each map's entries in the order of their keys | |
+| JSON | Arrow string array, in the normal form of `protocol/values/json_values.py` | |
 | NULL | numpy bool, never valid | type of a bare NULL literal |
 
 Strings stay Arrow because encoding ten thousand of them costs about as much as a whole filter chain.
@@ -20,6 +23,7 @@ Strings stay Arrow because encoding ten thousand of them costs about as much as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from enum import Enum
 
@@ -45,27 +49,41 @@ class Kind(Enum):
     DATE = "DATE"
     INTERVAL = "INTERVAL"
     LIST = "LIST"
+    STRUCT = "STRUCT"
+    MAP = "MAP"
+    JSON = "JSON"
 
     __hash__ = object.__hash__  # members are single, and Enum's own is a Python function, called for every look-up by kind
 
 
-@state_record("data_type", 1)
+@state_record("data_type", 2, added={"fields": tuple})
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A kind with its parameters: `precision` and `scale` for DECIMAL, `element` for LIST."""
+    """A kind with its parameters.
+
+    `precision` and `scale` are those of DECIMAL, `element` of LIST and MAP (whose keys are TEXT), `fields` (name, type) of STRUCT.
+    """
 
     kind: Kind
     precision: int = 0
     scale: int = 0
     element: DataType | None = None
+    fields: tuple[tuple[str, DataType], ...] = ()
     is_arrow: bool = field(init=False, repr=False, compare=False)
-    """Stored as an Arrow array (TEXT, LIST) and not as a NumPy array."""
+    """Stored as an Arrow array (TEXT, JSON, LIST, STRUCT, MAP) and not as a NumPy array."""
+    is_nested: bool = field(init=False, repr=False, compare=False)
+    """A LIST, STRUCT or MAP: made of other values."""
+    is_ordered: bool = field(init=False, repr=False, compare=False)
+    """Its values can be compared with `<`: neither nested nor JSON."""
     is_wide: bool = field(init=False, repr=False, compare=False)
     """A DECIMAL that does not fit int64 and is stored as Python ints."""
 
     def __post_init__(self) -> None:
         """Work out what is asked of every column of every train."""
-        object.__setattr__(self, "is_arrow", self.kind in (Kind.TEXT, Kind.LIST))
+        nested = self.kind in (Kind.LIST, Kind.STRUCT, Kind.MAP)
+        object.__setattr__(self, "is_nested", nested)
+        object.__setattr__(self, "is_ordered", not nested and self.kind is not Kind.JSON)
+        object.__setattr__(self, "is_arrow", nested or self.kind in (Kind.TEXT, Kind.JSON))
         object.__setattr__(self, "is_wide", self.kind is Kind.DECIMAL and self.precision > DECIMAL_NARROW_PRECISION_MAX)
 
     def __str__(self) -> str:
@@ -74,6 +92,10 @@ class DataType:
             return f"DECIMAL({self.precision}, {self.scale})"
         if self.kind is Kind.LIST:
             return f"{self.element}[]"
+        if self.kind is Kind.STRUCT:
+            return f"STRUCT({', '.join(f'{quoted_name(name)} {type_}' for name, type_ in self.fields)})"
+        if self.kind is Kind.MAP:
+            return f"MAP(TEXT, {self.element})"
         return str(self.kind.value)
 
     @property
@@ -96,6 +118,7 @@ TEXT = DataType(Kind.TEXT)
 TIMESTAMP = DataType(Kind.TIMESTAMP)
 DATE = DataType(Kind.DATE)
 INTERVAL = DataType(Kind.INTERVAL)
+JSON = DataType(Kind.JSON)
 
 
 def decimal(precision: int, scale: int) -> DataType:
@@ -108,3 +131,24 @@ def decimal(precision: int, scale: int) -> DataType:
 def list_of(element: DataType) -> DataType:
     """Return the type of a list whose elements are of type `element`."""
     return DataType(Kind.LIST, element=element)
+
+
+def struct_of(fields: Iterable[tuple[str, DataType]]) -> DataType:
+    """Return the type of a value with these named parts."""
+    return DataType(Kind.STRUCT, fields=tuple(fields))
+
+
+def map_of(value: DataType) -> DataType:
+    """Return the type of a map from TEXT to values of type `value`."""
+    return DataType(Kind.MAP, element=value)
+
+
+def quoted_name(name: str) -> str:
+    """Return a name as it may be written in a statement."""
+    return name if name.isidentifier() and name == name.lower() else '"' + name.replace('"', '""') + '"'
+
+
+def depth_of_type(type_: DataType) -> int:
+    """Return how many types stand in one another at most; 1 for a plain type."""
+    below = [type_.element] if type_.element is not None else [field_type for _, field_type in type_.fields]
+    return 1 + max((depth_of_type(part) for part in below), default=0)

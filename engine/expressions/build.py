@@ -11,7 +11,7 @@ from typing import Any
 
 from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, US_PER_DAY
 from millstream.engine.data.errors import TypeProblem
-from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, Kind, decimal
+from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, JSON, NULL, TEXT, TIMESTAMP, DataType, Kind, decimal
 from millstream.engine.expressions.functions import ALIASES, resolve
 from millstream.engine.expressions.ir import Call, Case, Cast, Expression, Literal
 from millstream.engine.expressions.signature import common_type_of_all
@@ -22,9 +22,10 @@ ARITHMETIC = ("+", "-", "*", "/", "%", "mod")
 # Functions in which a text constant takes the type of a temporal argument beside it.
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "is_distinct_from", "is_not_distinct_from")
 MIXING = frozenset((*COMPARISONS, "between", "in", "coalesce", "greatest", "least", "nullif"))
+JSON_STEPS = ("->", "->>", "#>", "#>>")
 LEADING_OPTIONS = frozenset(("extract", "date_part", "date_trunc"))
 
-# Source kind -> kinds that CAST can make of it; every kind casts to itself, NULL to anything, anything but a LIST to TEXT.
+# Source kind -> kinds that CAST can make of it; every kind casts to itself, NULL to anything, anything to TEXT.
 _CASTS: dict[Kind, frozenset[Kind]] = {
     Kind.BOOLEAN: frozenset((Kind.INT, Kind.BIGINT)),
     Kind.INT: frozenset((Kind.BOOLEAN, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)),
@@ -53,11 +54,22 @@ def integer_literal(value: int) -> Literal:
 
 def castable(source: DataType, target: DataType) -> bool:
     """Tell whether CAST is defined between two types."""
-    if source in (target, NULL):
+    if source in (target, NULL) or target == TEXT or Kind.JSON in (source.kind, target.kind):
         return True
-    if target == TEXT:
-        return source.kind is not Kind.LIST
+    if source.is_nested and target.is_nested:
+        return _castable_parts(source, target)
+    if target.is_nested:
+        return source == TEXT
     return target.kind in _CASTS.get(source.kind, frozenset())
+
+
+def _castable_parts(source: DataType, target: DataType) -> bool:
+    """Whether each part of a nested type can become the part of another that stands in its place."""
+    if source.kind is not target.kind or len(source.fields) != len(target.fields):
+        return False
+    if source.element is not None and target.element is not None:
+        return castable(source.element, target.element)
+    return all(castable(one, other) for (_, one), (_, other) in zip(source.fields, target.fields, strict=True))
 
 
 def cast(argument: Expression, target: DataType, quiet: bool = False) -> Expression:
@@ -74,6 +86,8 @@ def cast(argument: Expression, target: DataType, quiet: bool = False) -> Express
 
 
 def _cast_hint(source: DataType, target: DataType) -> str | None:
+    if source.is_nested or target.is_nested:
+        return "a nested value is cast part by part, or by way of JSON: CAST(CAST(x AS JSON) AS …)"
     if source.is_numeric and target == TIMESTAMP:
         return "use TO_TIMESTAMP(seconds)"
     if source == TIMESTAMP and target.is_numeric:
@@ -120,6 +134,13 @@ def _options_from_constants(name: str, arguments: list[Expression], options: tup
     if name in LEADING_OPTIONS and not options and len(arguments) > 1 and isinstance(arguments[0], Literal):
         zone = arguments[2].value if len(arguments) == 3 and isinstance(arguments[2], Literal) else None
         return arguments[1:2] if zone is not None else arguments[1:], (arguments[0].value, zone)
+    if name in JSON_STEPS:
+        return _json_steps(name, arguments)
+    if name in ("json_value", "json_query") and not options and len(arguments) == 2:
+        path = arguments[1]
+        if not isinstance(path, Literal) or path.type != TEXT or path.value is None:
+            raise TypeProblem(f"the path of {name.upper()} must be a constant text", hint="write '$.name' or '$.list[0].name'")
+        return arguments[:1], (path.value,)
     if name == "cardinality" and len(arguments) == 2 and arguments[1] == Literal(INT, 1):
         return arguments[:1], options
     if name == "to_char" and not options and len(arguments) > 1:
@@ -130,6 +151,24 @@ def _options_from_constants(name: str, arguments: list[Expression], options: tup
     if name in ("round", "trunc") and len(arguments) == 2 and isinstance(arguments[1], Literal) and arguments[1].type.is_integer:
         return arguments, (arguments[1].value,)
     return arguments, options
+
+
+def _json_steps(name: str, arguments: list[Expression]) -> tuple[list[Expression], tuple[Any, ...]]:
+    """Return the document and all steps from it on: a step from the end of another call's path goes on with that."""
+    from millstream.engine.expressions.json_functions import steps_of_braces
+
+    document, key = arguments
+    if not isinstance(key, Literal) or key.value is None:
+        raise TypeProblem(f"the step behind {name} must be a constant", hint="write j -> 'name' or j -> 0")
+    if name.startswith("#"):
+        steps = steps_of_braces(str(key.value))
+    elif key.type != TEXT and not key.type.is_integer:
+        raise TypeProblem(f"the step behind {name} is a name or a place, not {key.type}", hint="write j -> 'name' or j -> 0")
+    else:
+        steps = (key.value,)
+    if isinstance(document, Call) and document.function == "json_get" and document.type == JSON:
+        return [document.arguments[0]], ((*document.options[0], *steps),)
+    return [document], (steps,)
 
 
 def _adapt_constants(name: str, arguments: list[Expression]) -> list[Expression]:

@@ -19,7 +19,7 @@ from millstream.engine.expressions.bounds import type_bounds, within
 from millstream.engine.expressions.decimals import as_objects, round_scaled, scale_bounds, store_decimal
 from millstream.engine.expressions.ir import Cast
 from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, KernelRows, null_or_fail
-from millstream.engine.expressions.text_columns import format_column, parse_column
+from millstream.engine.expressions.text_columns import format_column, json_forms, parse_column
 
 # (column, context, reason or None for TRY_CAST) -> column
 Conversion = Callable[[Column, EvaluationContext, str | None], Column]
@@ -44,6 +44,8 @@ def conversion(source: DataType, target: DataType) -> Conversion:
         return lambda column, context, reason: column
     if source.kind is Kind.NULL:
         return lambda column, context, reason: null_column(target, len(column))
+    if not source.is_ordered or not target.is_ordered:
+        return _nested(source, target)
     if target.kind is Kind.TEXT:
         return lambda column, context, reason: Column(TEXT, format_column(column))
     if source.kind is Kind.TEXT:
@@ -55,6 +57,20 @@ def conversion(source: DataType, target: DataType) -> Conversion:
     if target.kind is Kind.BOOLEAN:
         return lambda column, context, reason: Column(target, column.values != 0, column.valid)
     return _to_integers(source, target)
+
+
+def _nested(source: DataType, target: DataType) -> Conversion:
+    """From or to a nested type or JSON."""
+    from millstream.engine.expressions.nested import between, of_text
+
+    if target.kind is Kind.TEXT:
+        return lambda column, context, reason: Column(TEXT, format_column(column))
+    if source.kind in (Kind.TEXT, Kind.JSON):
+        return lambda column, context, reason: of_text(column, target, context, reason)
+    if target.kind is Kind.JSON:
+        return lambda column, context, reason: Column(target, json_forms(column))
+    made: Conversion = between(source, target, conversion)
+    return made
 
 
 def _to_integers(source: DataType, target: DataType) -> Conversion:

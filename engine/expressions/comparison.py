@@ -121,11 +121,9 @@ def _exact_operand(expression: Expression) -> Expression:
 
 def constant_test(function: str, type_: DataType, value: Any, value_type: DataType) -> Callable[[Column], Mask]:
     """Return the test of a column of `type_` against a constant that is not NULL."""
-    if type_.kind is Kind.TEXT:
+    if type_.kind in (Kind.TEXT, Kind.JSON):
         compare, scalar = getattr(pc, ARROW_COMPARE[function]), pa.scalar(value, pa.string())
         return lambda column: mask_from_arrow(compare(column.values, scalar))
-    if type_.kind is Kind.LIST:
-        raise TypeError("a list has no constants")
     if type_.kind is Kind.DOUBLE:
         return _double_constant_test(function, float(value))
     if type_.scale != value_type.scale:
@@ -171,13 +169,13 @@ def _scaled_constant_test(function: str, scale: int, value: int, value_scale: in
 
 def pair_test(function: str, left: DataType, right: DataType) -> PairCore:
     """Return the test of two columns of types that the binder let be compared."""
-    if left.kind is Kind.TEXT:
+    if left.kind in (Kind.TEXT, Kind.JSON):
         compare = getattr(pc, ARROW_COMPARE[function])
         return lambda a, b: mask_from_arrow(compare(a.values, b.values))
     if left.kind is Kind.DOUBLE:
         return _double_pair_test(function)
-    if left.kind is Kind.LIST:
-        return _list_pair_test(function)
+    if left.is_nested:
+        return _nested_pair_test(function)
     if left.scale != right.scale:
         return _scaled_pair_test(function, left.scale, right.scale)
     ufunc = UFUNCS[function]
@@ -228,7 +226,7 @@ def _scaled_pair_test(function: str, left_scale: int, right_scale: int) -> PairC
     return compare
 
 
-def _list_pair_test(function: str) -> PairCore:
+def _nested_pair_test(function: str) -> PairCore:
     def compare(a: Column, b: Column) -> Mask:
         equal = np.array([x == y for x, y in zip(plain_values(a), plain_values(b), strict=True)], dtype=np.bool_)
         return equal if function == "=" else ~equal

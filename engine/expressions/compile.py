@@ -28,9 +28,10 @@ from millstream.engine.expressions.dates import (
     build_to_timestamp,
 )
 from millstream.engine.expressions.decimals import build_decimal
+from millstream.engine.expressions.functions import JSON_NAMES, NESTED_NAMES
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, children, columns_used, transform, walk
-from millstream.engine.expressions.kernel import Builder, EvaluationContext, Kernel, KernelRows, Predicate
-from millstream.engine.expressions.lists import build_contains, build_element, build_length
+from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, Predicate
+from millstream.engine.expressions.lists import build_contains, build_length
 from millstream.engine.expressions.logic import (
     build_between,
     build_case,
@@ -82,7 +83,7 @@ def fold_with(expression: Expression, compile_: Callable[[Expression], Kernel]) 
             return node
         if not operands and not isinstance(node, Call):
             return node
-        if node.type.kind is Kind.LIST or (isinstance(node, Call) and node.function in NOT_CONSTANT) or user_function_of(node) is not None:
+        if node.type.is_nested or (isinstance(node, Call) and node.function in NOT_CONSTANT) or user_function_of(node) is not None:
             return node
         context = EvaluationContext()
         column = compile_(node)(_OneRow(), context)
@@ -116,6 +117,20 @@ def first_value(column: Column) -> Any:
         return None
     value = column.values[0]
     return value if column.type.is_wide else value.item()
+
+
+def build_nested(call: Call, compiler: Compiler) -> Kernel:
+    """Build what makes nested values and steps into them."""
+    from millstream.engine.expressions.nested import NESTED_BUILDERS
+
+    return NESTED_BUILDERS[call.function](call, compiler)
+
+
+def build_json(call: Call, compiler: Compiler) -> Kernel:
+    """Build a step into JSON."""
+    from millstream.engine.expressions.json_functions import JSON_BUILDERS
+
+    return JSON_BUILDERS[call.function](call, compiler)
 
 
 BUILDERS: dict[str, Builder] = {
@@ -153,7 +168,8 @@ BUILDERS: dict[str, Builder] = {
     "date_trunc": build_date_trunc,
     "to_timestamp": build_to_timestamp,
     "cardinality": build_length,
-    "array_element": build_element,
+    **dict.fromkeys((*NESTED_NAMES, "map_element"), build_nested),
+    **dict.fromkeys(("json_get", *(name for name in JSON_NAMES if name.isidentifier())), build_json),
     "array_contains": build_contains,
     "add_months": build_add_months,
     "to_char": build_to_char,
@@ -257,7 +273,7 @@ def constant_kernel(literal: Literal) -> Kernel:
     type_, value = literal.type, literal.value
     if value is None:
         return lambda rows, context: null_column(type_, rows.rows)
-    if type_.kind is Kind.TEXT:
+    if type_.kind in (Kind.TEXT, Kind.JSON):
         scalar = pa.scalar(value, pa.string())
         return lambda rows, context: Column(type_, pa.repeat(scalar, rows.rows))
     dtype = numpy_dtype(type_)

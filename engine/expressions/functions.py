@@ -128,8 +128,8 @@ def comparison(name: str, types: Types, options: Options) -> Signature:
 
 def _compared(name: str, types: Types) -> Types:
     common = all_in_common(name, types)
-    if common.kind is Kind.LIST and name not in ("=", "<>", "is_distinct_from", "is_not_distinct_from"):
-        refuse(name, types, "lists have no order")
+    if not common.is_ordered and name not in ("=", "<>", "in", "is_distinct_from", "is_not_distinct_from"):
+        refuse(name, types, f"values of the type {common} have no order; compare their parts")
     if common.is_numeric and common != DOUBLE:
         return tuple(common if t == NULL else t for t in types)
     return tuple(common for _ in types)
@@ -179,8 +179,8 @@ def concatenation(name: str, types: Types, options: Options) -> Signature:
     expect_count(name, types, 2)
     if TEXT not in types and any(t != NULL for t in types):
         refuse(name, types[:2], "one side of || must be TEXT; cast it, as in CAST(x AS TEXT)")
-    if any(t.kind is Kind.LIST for t in types):
-        refuse(name, types[:2], "lists cannot be joined to text")
+    if any(t.is_nested for t in types):
+        refuse(name, types[:2], "write CAST(x AS TEXT) to join its JSON form to text")
     return Signature(name, tuple(TEXT for _ in types), TEXT)
 
 
@@ -304,8 +304,8 @@ def extreme(name: str, types: Types, options: Options) -> Signature:
     """GREATEST and LEAST: NULLs are passed over, NULL only when all are (as in PostgreSQL)."""
     expect_count(name, types, 1)
     common = all_in_common(name, types)
-    if common.kind is Kind.LIST:
-        refuse(name, types, "lists have no order")
+    if not common.is_ordered:
+        refuse(name, types, f"values of the type {common} have no order; compare their parts")
     return Signature(name, tuple(common for _ in types), common)
 
 
@@ -372,8 +372,8 @@ def joined(name: str, types: Types, options: Options) -> Signature:
     """CONCAT(a, …) and CONCAT_WS(separator, a, …): arguments of any type are written as text, NULLs passed over."""
     expect_count(name, types, 1 if name == "concat" else 2)
     for i, type_ in enumerate(types):
-        if type_.kind is Kind.LIST:
-            refuse_argument(name, i, type_, "a plain value")
+        if type_.is_nested:
+            refuse_argument(name, i, type_, "a plain value", "write CAST(x AS TEXT) for its JSON form")
     if name == "concat_ws":
         of_kind(name, 0, types[0], TEXT)
     return Signature(name, tuple(TEXT for _ in types), TEXT)
@@ -418,10 +418,38 @@ TEXT_RULES: dict[str, Rule] = {
 }
 
 
-RULES: dict[str, Rule] = {**OPERATOR_RULES, **SCALAR_RULES, **TEXT_RULES, **DATE_RULES, **LIST_RULES}
+NESTED_NAMES = ("array", "struct", "map", "part", "array_element", "map_keys", "map_values", "array_concat")
+JSON_NAMES = ("->", "->>", "#>", "#>>", "json_value", "json_query", "json_array_length", "json_typeof")
+
+
+def nested(name: str, types: Types, options: Options) -> Signature:
+    """Constructors of nested values and steps into them: few queries have any, so their file is loaded by those."""
+    from millstream.engine.expressions.nested import NESTED_RULES
+
+    return NESTED_RULES[name](name, types, options)
+
+
+def json(name: str, types: Types, options: Options) -> Signature:
+    """Steps into JSON, likewise."""
+    from millstream.engine.expressions.json_functions import JSON_RULES
+
+    return JSON_RULES[name](name, types, options)
+
+
+RULES: dict[str, Rule] = {
+    **OPERATOR_RULES,
+    **SCALAR_RULES,
+    **TEXT_RULES,
+    **DATE_RULES,
+    **LIST_RULES,
+    **dict.fromkeys(NESTED_NAMES, nested),
+    **dict.fromkeys(JSON_NAMES, json),
+}
 
 ALIASES: dict[str, str] = {
-    "array_length": "cardinality", "list_contains": "array_contains",
+    "array_length": "cardinality", "list_contains": "array_contains", "array_cat": "array_concat", "list_concat": "array_concat",
+    "size": "cardinality", "array_size": "cardinality", "element_at": "array_element",
+    "jsonb_array_length": "json_array_length", "jsonb_typeof": "json_typeof",
     "!=": "<>", "==": "=", "add": "+", "subtract": "-", "multiply": "*", "divide": "/",
     "char_length": "length", "character_length": "length", "len": "length", "ceiling": "ceil", "pow": "power", "substr": "substring",
     "upper_case": "upper", "ucase": "upper", "lcase": "lower", "btrim": "trim", "instr": "strpos", "truncate": "trunc",

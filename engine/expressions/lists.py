@@ -22,14 +22,15 @@ Options = tuple[Any, ...]
 
 def _element(name: str, type_: DataType) -> DataType:
     if type_.kind is not Kind.LIST or type_.element is None:
-        refuse_argument(name, 0, type_, "a list", "lists come of ARRAY_AGG, TOP and APPROX_TOP_K")
+        refuse_argument(name, 0, type_, "a list")
     return type_.element
 
 
 def length_rule(name: str, types: Types, options: Options) -> Signature:
     """CARDINALITY(list), also spelled ARRAY_LENGTH(list [, 1]) as in PostgreSQL, where 1 is the only dimension."""
     expect_count(name, types, 1, 1)
-    _element(name, types[0])
+    if types[0].kind is not Kind.MAP:
+        _element(name, types[0])
     return Signature("cardinality", types, BIGINT)
 
 
@@ -46,12 +47,12 @@ def contains_rule(name: str, types: Types, options: Options) -> Signature:
     """ARRAY_CONTAINS(list, value), the same as `value = ANY (list)`."""
     expect_count(name, types, 2, 2)
     element = _element(name, types[0])
-    if element.kind is Kind.LIST or common_type(element, types[1]) != element:
+    if element.is_nested or common_type(element, types[1]) != element:
         refuse(name, types, f"the value must be {element}")
     return Signature(name, (types[0], element), BOOLEAN)
 
 
-LIST_RULES: dict[str, Rule] = {"cardinality": length_rule, "array_element": element_rule, "array_contains": contains_rule}
+LIST_RULES: dict[str, Rule] = {"cardinality": length_rule, "array_contains": contains_rule}
 
 
 def build_length(call: Call, compiler: Compiler) -> Kernel:
@@ -59,8 +60,12 @@ def build_length(call: Call, compiler: Compiler) -> Kernel:
     inner = compiler.kernel(call.arguments[0])
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
-        lengths = pc.list_value_length(inner(rows, context).values)
-        return column_from_arrow(lengths.cast(pa.int64()), BIGINT)
+        column = inner(rows, context)
+        if column.type.kind is Kind.MAP:
+            from millstream.engine.expressions.nested_values import offsets_of
+
+            return Column(BIGINT, np.diff(offsets_of(column.values)).astype(np.int64), column.validity())
+        return column_from_arrow(pc.list_value_length(column.values).cast(pa.int64()), BIGINT)
 
     return kernel
 

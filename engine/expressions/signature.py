@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from millstream.engine.data.errors import TypeProblem
@@ -49,7 +50,19 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
         return _common_number(left, right)
     if {left.kind, right.kind} == {Kind.DATE, Kind.TIMESTAMP}:
         return TIMESTAMP
-    return None
+    return _common_nested(left, right) if left.is_nested and left.kind is right.kind else None
+
+
+def _common_nested(left: DataType, right: DataType) -> DataType | None:
+    """Nested types meet where their parts do; the parts of a STRUCT have the same names in the same order."""
+    if left.element is not None and right.element is not None:
+        element = common_type(left.element, right.element)
+        return None if element is None else replace(left, element=element)
+    if [name for name, _ in left.fields] != [name for name, _ in right.fields]:
+        return None
+    parts = [(name, common_type(one, other)) for (name, one), (_, other) in zip(left.fields, right.fields, strict=True)]
+    met = tuple((name, part) for name, part in parts if part is not None)
+    return replace(left, fields=met) if len(met) == len(parts) else None
 
 
 def _common_number(left: DataType, right: DataType) -> DataType:

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.arrow import arrow_type, column_from_arrow, mask_from_arrow, validity_of, with_validity
+from millstream.engine.data.arrow import (
+    arrow_field,
+    arrow_type,
+    column_from_arrow,
+    column_to_arrow,
+    mask_from_arrow,
+    validity_of,
+    with_validity,
+)
 from millstream.engine.data.calendar import INT64_MIN
 from millstream.engine.data.calendar import zone as named_zone
 from millstream.engine.data.column import Column, Mask, numpy_dtype
@@ -27,7 +35,7 @@ _YEAR_10000_US = 253_402_300_800_000_000
 def format_column(column: Column) -> Any:
     """Return the Arrow string array that shows the column, NULL where it is NULL."""
     kind = column.type.kind
-    if kind is Kind.TEXT:
+    if kind in (Kind.TEXT, Kind.JSON):
         return column.values
     if kind in (Kind.INT, Kind.BIGINT):
         return pc.cast(with_validity(pa.array(column.values), column.valid), pa.string())
@@ -35,9 +43,16 @@ def format_column(column: Column) -> Any:
         return with_validity(pa.array(["false", "true"]).take(pa.array(column.values.view(np.int8))), column.valid)
     if kind is Kind.NULL:
         return pa.nulls(len(column), pa.string())
-    if kind is Kind.LIST:
-        return pa.array([None if v is None else format_list(v) for v in list_texts(column)], pa.string())
+    if column.type.is_nested:
+        return json_forms(column)
     return with_validity(pa.array(_texts(column), pa.string()), column.valid)
+
+
+def json_forms(column: Column) -> Any:
+    """Return the JSON forms of a column as an Arrow string array, NULL where it is NULL."""
+    from millstream.protocol.values.text import json_texts  # not needed by those who write no JSON
+
+    return json_texts(column_to_arrow(column), arrow_field("", column.type))
 
 
 def _texts(column: Column) -> list[str]:
@@ -68,25 +83,6 @@ def _shortened(text: str) -> str:
     if text.endswith("000"):
         return text[:19] + "Z" if text.endswith("000000") else text[:23] + "Z"
     return text + "Z"
-
-
-def list_texts(column: Column) -> list[list[str | None] | None]:
-    """Return the elements of each list as texts."""
-    element = column.type.element
-    assert element is not None
-    flat = column.values.flatten()
-    shown = format_column(column_from_arrow(flat.cast(arrow_type(element)), element)).to_pylist()
-    result: list[list[str | None] | None] = []
-    start = 0
-    for count in pc.list_value_length(column.values).to_pylist():
-        result.append(None if count is None else shown[start : start + count])
-        start += count or 0
-    return result
-
-
-def format_list(elements: list[str | None]) -> str:
-    """Return a list as [a, b, NULL]."""
-    return "[" + ", ".join("NULL" if e is None else e for e in elements) + "]"
 
 
 _CLOCK = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"

@@ -307,7 +307,7 @@ def _compacted(train: Train) -> Train:
 
 def fixed_row_bytes(schema: Schema) -> int:
     """Return the bytes of a row without its text."""
-    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4, Kind.TEXT: 0, Kind.LIST: 0}
+    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4, Kind.TEXT: 0, Kind.LIST: 0, Kind.STRUCT: 0, Kind.MAP: 0, Kind.JSON: 0}
     return ROW_OVERHEAD_BYTES + sum(16 if f.type.is_wide else widths.get(f.type.kind, 8) for f in schema.fields)
 
 

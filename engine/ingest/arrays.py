@@ -34,18 +34,19 @@ class Rules:
 
     `zone`: local time of instants that name none (None: UTC). `unit`: of bare integers meant for a TIMESTAMP (None: refused).
     `unit_round`: what is finer than a microsecond may be rounded. `bare_instants`: plain integers without a unit are microseconds, or days
-    for DATE.
+    for DATE. `ignore_extra`: parts that a STRUCT does not have are left out (else they refuse the row).
     """
 
     zone: str | None = None
     unit: str | None = None
     unit_round: bool = False
     bare_instants: bool = False
+    ignore_extra: bool = False
 
 
 def convert_array(array: Any, type_: DataType, rules: Rules) -> Converted:
     """Return an Arrow array (not chunked) as a column of `type_`, with the rows that do not fit and why."""
-    array = _plain(array)
+    array = plain_array(array)
     if array.type == arrow_type(type_):
         return take_same_type(array, type_)
     source = array.type
@@ -66,8 +67,10 @@ def convert_array(array: Any, type_: DataType, rules: Rules) -> Converted:
     return _from_other(array, type_)
 
 
-def _plain(array: Any) -> Any:
-    """Undo dictionaries, and bring the wide and the view forms of text and bytes to the plain ones."""
+def plain_array(array: Any) -> Any:
+    """Undo dictionaries and extensions, and bring the wide and the view forms of text and bytes to the plain ones."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type) or array.type == pa.string_view():
@@ -109,7 +112,8 @@ def unfit(value: object, type_: DataType) -> str:
     return f"{text if len(text) <= 40 else text[:37] + '...'} is not {type_}"
 
 
-def _all_unfit(array: Any, type_: DataType) -> Converted:
+def all_unfit(array: Any, type_: DataType) -> Converted:
+    """Refuse every value of an array, whose type has no place in the column's."""
     valid = validity_of(array)
     bad = np.ones(len(array), dtype=np.bool_) if valid is None else valid
     hint = f" ({NESTED_HINT})" if pa.types.is_nested(array.type) else ""
@@ -217,7 +221,7 @@ def _from_floats(array: Any, type_: DataType) -> Converted:
         return _whole_floats(values, type_, valid)
     if type_.kind is Kind.DECIMAL:
         return _decimals_from_floats(values.tolist(), type_, valid)
-    return _all_unfit(array, type_)
+    return all_unfit(array, type_)
 
 
 def _whole_floats(values: Any, type_: DataType, valid: Mask | None) -> Converted:
@@ -258,7 +262,7 @@ def _from_decimals(array: Any, type_: DataType) -> Converted:
     if type_ == DOUBLE:
         return Column(DOUBLE, to_floats(column), column.valid), {}
     if type_.kind is not Kind.DECIMAL and not type_.is_integer:
-        return _all_unfit(array, type_)
+        return all_unfit(array, type_)
     return _exact_rescale(column, type_)
 
 
@@ -311,4 +315,4 @@ def _from_other(array: Any, type_: DataType) -> Converted:
         raw = array.view(pa.int64())
         values, outside = instants_from_units(np.asarray(raw if valid is None else raw.fill_null(0)), source.unit)
         return Column(INTERVAL, values, valid), {} if outside is None else failed_at(outside, "out of the range of INTERVAL")
-    return _all_unfit(array, type_)
+    return all_unfit(array, type_)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.calendar import INT64_MAX, INT64_MIN, days_from_civil
 from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.errors import in_place
 from millstream.engine.data.event_time import NS_PER_US, US_PER_DAY, US_PER_UNIT, microseconds_of
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
@@ -67,7 +68,7 @@ class Reasons:
     def add_failed(self, failed: dict[int, str], column: str) -> None:
         """Refuse rows because of a column, whose name goes before the reason."""
         for index, reason in failed.items():
-            self.by_row.setdefault(index, f"column {column}: {reason}")
+            self.by_row.setdefault(index, f"column {in_place(column, reason)}")
 
     def add_where(self, mask: Mask, reason: str) -> None:
         """Refuse all rows where the mask is true, for one reason."""
@@ -139,7 +140,7 @@ def unit_warning(values: npt.NDArray[np.int64], name: str, unit: str) -> str | N
     return None
 
 
-NESTED_HINT = "give its parts columns of their own, or send the whole as one text"
+NESTED_HINT = "declare the column JSON, a STRUCT or a LIST, or give its parts columns of their own"
 DIGITS_MAX = 20  # of a number that might be a time; an exponent may name any number of digits
 
 

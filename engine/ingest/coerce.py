@@ -62,6 +62,15 @@ def coercer_for(definition: Definition, ignore_extra: bool) -> Coercer:
 _LISTS = {list}
 
 
+def column_of(source: Any, type_: DataType, rules: Rules) -> Converted:
+    """Return Python values or an Arrow array as a column of any type, with the rows that do not fit and why."""
+    if type_.is_ordered:
+        return convert_values(source, type_, rules) if isinstance(source, list) else convert_array(source, type_, rules)
+    from millstream.engine.ingest.nested_columns import nested_column_of  # most streams have plain columns
+
+    return nested_column_of(source, type_, rules)
+
+
 class Coercer:
     """Brings rows into the form of one stream or table.
 
@@ -134,7 +143,7 @@ class Coercer:
     def _rules_for(self, position: int, bare_instants: bool) -> Rules:
         rule = self._time
         unit = rule.unit if position == self._time_position and self.schema.fields[position].type == TIMESTAMP else None
-        return Rules(rule.zone, unit, rule.unit_round, bare_instants)
+        return Rules(rule.zone, unit, rule.unit_round, bare_instants, self.ignore_extra)
 
     def arrow(self, batch: Any) -> Coerced:
         """Take an Arrow RecordBatch or Table."""
@@ -154,7 +163,7 @@ class Coercer:
             if self._map is not None and self.has_format(position):
                 converted.append(self.in_format(array, position))
             else:
-                converted.append(take_same_type(array, type_) if same else convert_array(array, type_, rules))
+                converted.append(take_same_type(array, type_) if same else column_of(array, type_, rules))
         rows = batch.num_rows
         return self.put_together(converted, Reasons(rows), plan.extra, lambda i: _row_as_json(batch, i))
 
@@ -174,7 +183,7 @@ class Coercer:
         steps: list[_Step] = []
         for position, column_field in enumerate(self.schema.fields):
             place = places.get(column_field.name)
-            same = place is not None and schema.field(place).type == arrow_type(column_field.type)
+            same = place is not None and schema.field(place).type == arrow_type(column_field.type) and column_field.type.is_ordered
             steps.append((place, same, column_field.type, self.rules_of(position)))
         return _ArrowPlan(schema, steps, extra)
 
@@ -203,7 +212,7 @@ class Coercer:
             columns, ignored = self._gathered(rows, reasons)
         rules = self._rules[bare_instants]
         converted: list[Converted | None] = [
-            self._values(values, i, rules[i], reasons) if self.has_format(i) else convert_values(values, column_field.type, rules[i])
+            self._values(values, i, rules[i], reasons) if self.has_format(i) else column_of(values, column_field.type, rules[i])
             for i, (values, column_field) in enumerate(zip(columns, self.schema.fields, strict=True))
         ]
         # Names have been checked row by row, so none is left to refuse.

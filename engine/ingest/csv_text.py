@@ -21,7 +21,7 @@ from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions.text_columns import parse_column
 from millstream.engine.ingest.arrays import Rules, from_bytes, written_out
 from millstream.engine.ingest.checks import OUT_OF_RANGE, Coerced, Converted, Failed, Reasons, instants_from_units
-from millstream.engine.ingest.coerce import Coercer
+from millstream.engine.ingest.coerce import Coercer, column_of
 from millstream.protocol.values import arrow_functions as pc
 from millstream.protocol.values.csv import CsvRecord, split_regular, tokenize
 
@@ -134,6 +134,9 @@ class CsvParser:
             column, odd = self.coercer.in_format(texts, position)
             return column, {**odd, **failed}
         rules = self.coercer.rules_of(position)
+        if not type_.is_ordered:
+            column, unread = column_of(texts, type_, rules)
+            return column, {**unread, **failed}
         if type_.kind is Kind.TIMESTAMP and rules.unit is not None:
             return _in_units(texts, rules.unit, rules, failed)
         column, unread = written_out(texts, type_, rules)

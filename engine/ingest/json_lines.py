@@ -7,39 +7,23 @@ repeats a key, or is not UTF-8 is a bad row and keeps its bytes.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from millstream.engine.ingest.checks import Coerced, Reasons
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_text import BYTE_ORDER_MARK, shift_places
-from millstream.engine.ingest.python_values import Number
+from millstream.protocol.values.json_values import read_json
 
 LINE_BYTES_MAX = 64 * 1024 * 1024  # a longer line is refused, its rest skipped
 REFUSED_ROW: dict[str, Any] = {}
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} stands twice")
-    return found
-
-
-_DECODER = json.JSONDecoder(parse_float=Number, object_pairs_hook=_object)
-
-
 def parse_line(line: bytes) -> Any:
     """Return the value of one line; ValueError with the reason when it is not a JSON object or array."""
     try:
-        value = _DECODER.decode(line.decode("utf-8"))
+        value = read_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"invalid UTF-8 at byte {error.start}") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
     if not isinstance(value, dict | list):
         raise ValueError("a line must hold a JSON object or array")  # noqa: TRY004 - a fault of the data, not of the caller
     return value

@@ -11,20 +11,15 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, US_PER_S
 from millstream.engine.data.calendar import zone as named_zone
-from millstream.engine.data.column import Column, null_column, numpy_dtype
+from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.types import BIGINT, INT, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, is_number, parse_value
-from millstream.engine.ingest.arrays import Rules, convert_array, unfit
+from millstream.engine.ingest.arrays import Rules, convert_array
 from millstream.engine.ingest.checks import NESTED_HINT, OUT_OF_RANGE, Converted, Failed, instants_from_units, unit_needed
+from millstream.protocol.values import Number
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
-
-
-class Number(str):
-    """The digits of a JSON number with a point or an exponent, kept as text so that nothing is lost before its type is known."""
-
-    __slots__ = ()
 
 
 # What Python type alone a column of each kind may hold to be made at once.
@@ -79,8 +74,6 @@ def _one_by_one(values: list[Any], type_: DataType, rules: Rules) -> Converted:
             found.append(None)
     if type_.kind is Kind.TEXT:
         return Column(type_, pa.array(found, pa.string())), failed
-    if type_.is_arrow:
-        return null_column(type_, len(values)), {i: unfit(v, type_) for i, v in enumerate(values) if v is not None}
     valid = np.array([v is not None for v in found], dtype=np.bool_)
     stored = np.empty(len(found), dtype=numpy_dtype(type_))
     stored[:] = [0 if v is None else v for v in found]

@@ -92,7 +92,12 @@ TYPE_NAMES: dict[str, DataType] = {
     "DATETIME": types.TIMESTAMP,
     "DATE": types.DATE,
     "INTERVAL": types.INTERVAL,
+    "JSON": types.JSON,
+    "JSONB": types.JSON,
 }
+NESTED_NAMES = ("STRUCT", "ROW", "MAP", "ARRAY", "LIST")
+TYPE_DEPTH_MAX = 8
+"""Types that may stand in one another: INT[] has two."""
 TIMESTAMP_DIGITS_MAX = 6
 DECIMAL_NAMES = ("DECIMAL", "NUMERIC")
 
@@ -135,12 +140,68 @@ class TypeParser(TokenCursor):
     """Adds types to the cursor."""
 
     def column_type(self) -> DataType:
-        """Take a type."""
+        """Take a type, perhaps a nested one."""
+        token = self.current
+        type_ = self._one_type()
+        while True:
+            if self.sees_symbol(TokenType.L_BRACKET) and self.token_at(1).token_type == TokenType.R_BRACKET:
+                self.advance(2)
+            elif not self.takes("ARRAY"):
+                break
+            type_ = types.list_of(type_)
+        if types.depth_of_type(type_) > TYPE_DEPTH_MAX:
+            hint = "declare the inner part as JSON"
+            raise self.problem(f"types stand in one another more than {TYPE_DEPTH_MAX} deep", token, hint)
+        return type_
+
+    def cast_type(self) -> exp.Expr | None:
+        """Read the target of a CAST."""
+        word = self.current.text.upper() if self.current else ""
+        if word not in NESTED_NAMES:
+            return super().cast_type()
+        type_ = self.column_type()
+        node = exp.DataType(this=exp.DType.USERDEFINED, kind=str(type_))
+        node.meta["type"] = type_
+        return node
+
+    def _nested_type(self, word: str) -> DataType:
+        """Take what stands behind STRUCT, ROW, MAP, ARRAY or LIST, in < > or ( )."""
+        closing = TokenType.GT if self.takes_symbol(TokenType.LT) else TokenType.R_PAREN
+        if closing == TokenType.R_PAREN:
+            self.expect_symbol(TokenType.L_PAREN, "(", f"after {word}")
+        if word in ("STRUCT", "ROW"):
+            type_ = self._struct_type()
+        else:
+            type_ = self.column_type()
+            if word == "MAP":
+                if type_ != types.TEXT:
+                    hint = "write MAP(TEXT, …), or LIST of STRUCT(key …, value …)"
+                    raise self.problem(f"the keys of a MAP are TEXT, not {type_}", self.previous, hint)
+                self.expect_symbol(TokenType.COMMA, ",", "after the type of the keys")
+                type_ = types.map_of(self.column_type())
+            else:
+                type_ = types.list_of(type_)
+        self.expect_symbol(closing, ">" if closing == TokenType.GT else ")", f"at the end of {word}")
+        return type_
+
+    def _struct_type(self) -> DataType:
+        parts: dict[str, DataType] = {}
+        while not parts or self.takes_symbol(TokenType.COMMA):
+            name = self.name("name of a part", check=True)
+            if name.text in parts:
+                raise self.problem(f"the part {name.text} stands twice", self.previous, "give each part its own name")
+            self.takes_symbol(TokenType.COLON)
+            parts[name.text] = self.column_type()
+        return types.struct_of(parts.items())
+
+    def _one_type(self) -> DataType:
         token = self.current
         if not token or token.token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.COMMA, TokenType.R_PAREN, TokenType.IDENTIFIER):
             self.unexpected(["a type"], "after the column name")
         self.advance()
         word = " ".join(token.text.upper().split())
+        if word in NESTED_NAMES:
+            return self._nested_type(word)
         parameters: tuple[int, ...] = ()
         if self.takes_symbol(TokenType.L_PAREN):
             parameters = self.listed(lambda: self.integer("a type's parameter", least=0))
@@ -170,6 +231,11 @@ def type_of_node(node: exp.DataType, line: int | None, column: int | None) -> Da
     if isinstance(node.this, exp.Interval):  # INTERVAL DAY, INTERVAL HOUR TO SECOND …
         message = "an INTERVAL holds microseconds and takes no unit as a type"
         raise TypeProblem(message, hint="write CAST(x AS INTERVAL)", line=line, column=column, token="INTERVAL")
+    if "type" in node.meta:
+        nested: DataType = node.meta["type"]
+        return nested
+    if node.this == exp.DType.ARRAY and node.expressions:
+        return types.list_of(type_of_node(node.expressions[0], line, column))
     if node.this == exp.DType.USERDEFINED:
         return type_named(str(node.args.get("kind", "")).upper(), (), token)
     return type_named(str(node.this.value).upper(), parameters_of_node(node), token)

@@ -74,6 +74,9 @@ def months_of(text: str) -> int | None:
 
 _SYMBOLS = ("==", "::", "||", ">=", "<=", "<>", "!=", "=>")
 
+# What leads into a JSON value; each is the name of a function of the registry.
+_JSON_STEPS = {"->": TokenType.ARROW, "->>": TokenType.DARROW, "#>": TokenType.HASH_ARROW, "#>>": TokenType.DHASH_ARROW}
+
 # PostgreSQL's matching operators: the token that stands for each, whether it negates, whether it ignores case.
 _MATCHES: dict[str, tuple[TokenType, bool, bool]] = {
     "~": (TokenType.RLIKE, False, False),
@@ -221,6 +224,7 @@ class MillstreamTokenizer(tokens.Tokenizer):
     KEYWORDS: ClassVar[dict[str, TokenType]] = {
         **{symbol: tokens.Tokenizer.KEYWORDS[symbol] for symbol in _SYMBOLS},
         **{symbol: token for symbol, (token, _, _) in _MATCHES.items()},
+        **_JSON_STEPS,
         **_WORDS,
     }
     COMMANDS: ClassVar[set[TokenType]] = set()
@@ -252,6 +256,7 @@ class ExpressionParser(parser.Parser):
         **{token: _matching(negated, quiet) for token, negated, quiet in _MATCHES.values()},
     }
     COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)}
+    COLUMN_POSTFIX_TOKENS: ClassVar[frozenset[TokenType]] = parser.Parser.COLUMN_POSTFIX_TOKENS | frozenset(_JSON_STEPS.values())
     LAMBDAS: ClassVar[dict[Any, Any]] = {}
     EXPONENT: ClassVar[dict[Any, Any]] = {TokenType.CARET: exp.Pow}
     BITWISE: ClassVar[dict[Any, Any]] = {
@@ -306,8 +311,61 @@ class ExpressionParser(parser.Parser):
             )
         return None
 
+    def _parse_column_ops(self, this: exp.Expr | None) -> exp.Expr | None:
+        """Read what follows a value: `.part`, `[n]`, `::type`, and the steps into JSON from left to right."""
+        this = super()._parse_column_ops(this)
+        while self._curr and self._curr.token_type in _JSON_STEPS.values():
+            operator = self._curr
+            self._advance()
+            minus = self._match(TokenType.DASH)
+            key = self._parse_primary() if self._curr.token_type in (TokenType.STRING, TokenType.NUMBER) else None
+            if key is None:
+                hint = "a step into JSON is a constant: j -> 'name' or j -> 0; a part of a STRUCT is s.name"
+                raise self.problem(f"a name in quotes or a number was expected after {operator.text}", self._curr or operator, hint)
+            step = exp.Neg(this=key) if minus else key
+            call = self.expression(exp.Anonymous(this=operator.text, expressions=[this, step]), operator)
+            this = super()._parse_column_ops(call)
+        return this
+
+    def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        """Read a type; the target of a CAST may be nested."""
+        return self.cast_type() if kwargs.get("with_collation") else super()._parse_types(*args, **kwargs)
+
+    def _parse_dcolon(self) -> exp.Expr | None:
+        return self._parse_types(with_collation=True)
+
+    def cast_type(self) -> exp.Expr | None:
+        """Read the target of a CAST."""
+        return super()._parse_types(with_collation=True)
+
+    def _braces(self, this: exp.Expr | None) -> exp.Expr:
+        """Read `{'a': 1, b: x}`, a STRUCT, or behind MAP a MAP."""
+        is_map = isinstance(this, exp.Column) and this.name.upper() == "MAP" and this.args.get("table") is None
+        if this is not None and not is_map:
+            raise self.problem("{ … } stands behind a value", hint="a STRUCT is {'a': 1} by itself, a MAP is MAP {'k': 1}")
+        begin = self._curr
+        self._advance()
+        parts: list[exp.Expr] = []
+        while not self._match(TokenType.R_BRACE):
+            if parts and not self._match(TokenType.COMMA):
+                raise self.problem("expected ',' or '}'")
+            key = self._parse_primary() if is_map or self._curr.token_type == TokenType.STRING else self._parse_id_var()
+            if key is None or not self._match(TokenType.COLON):
+                raise self.problem("expected a name and a colon", hint="write {'a': 1, 'b': 2}")
+            value = self._parse_assignment()
+            if value is None:
+                raise self.problem("a value is missing behind the colon")
+            if is_map:
+                parts += [key, value]
+            else:
+                name = exp.to_identifier(key.name, quoted=isinstance(key, exp.Literal) or bool(key.args.get("quoted")))
+                parts.append(exp.Alias(this=value, alias=name))
+        return self.expression(exp.Anonymous(this="map" if is_map else "struct", expressions=parts), begin)
+
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
         """Refuse a window where an expression stands, such as one behind WHERE."""
+        if self._curr.token_type == TokenType.L_BRACE:
+            return self._parse_bracket(self._braces(this))
         word = self._next.text.upper() if self._curr.token_type == TokenType.L_BRACKET and self._next else ""
         if word in ("RANGE", "ROWS", "SESSION", "CUMULATE") and self.token_at(2).token_type in (TokenType.NUMBER, TokenType.INTERVAL):
             raise Unsupported(

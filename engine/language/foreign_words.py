@@ -40,8 +40,10 @@ class ForeignWord(NamedTuple):
 _ROW_NUMBER = "SELECT … FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM s [RANGE w SLIDE w]) WHERE n = 1"
 _DERIVED = "write CREATE STREAM name AS SELECT … if other queries read it, or WITH name AS (SELECT …) inside one query"
 _WINDOW = "write the window after the stream's name: FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES]; window_start and window_end are its bounds"
-_JSON = "a stream has plain columns: let the publisher send the field as a column of its own"
-_LIST = "lists come from ARRAY_AGG, TOP and APPROX_TOP_K; keep other parts in columns of their own"
+_JSON = "write j ->> 'name', j #>> '{list, 0, name}' or JSON_VALUE(j, '$.list[0].name'); a column may be declared JSON"
+_TO_JSON = "write CAST(x AS JSON); of several values, CAST({'a': x, 'b': y} AS JSON)"
+_NESTED = "write {'a': x}, MAP {'k': x} or ARRAY[x, y]"
+_UNNEST = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
 _CLOCK = "answers must not depend on the clock; use CURRENT_WATERMARK(), or the event time of a stream TIMESTAMP BY ARRIVAL"
 _OWN = "write your own: CREATE FUNCTION name (t TEXT) RETURNS TEXT FROM 'file.py'"
 _FOLLOWS = "join what follows what: FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + 10 SECONDS"
@@ -172,7 +174,7 @@ CLAUSES = (
     (
         "LATERAL VIEW | LATERAL ( | LATERAL TABLE ( | UNNEST (",
         "Spark, PostgreSQL, Flink",
-        "publish one row for each element; a list's elements are list[1], list[2], …",
+        _UNNEST,
     ),
     ("TABLESAMPLE (", "PostgreSQL, Spark", "take a share of the keys, as in WHERE id % 10 = 0; under overload a class with SHED samples"),
     ("FOR UPDATE | FOR SHARE", "PostgreSQL", "nothing is locked; leave it out"),
@@ -223,7 +225,7 @@ CLAUSES = (
     ("SELECT IRSTREAM * …", "Esper", "EMIT CHANGES at the end shows rows that enter and that leave"),
     ("SELECT RSTREAM * …", "Esper", "DSTREAM(SELECT …) gives the rows that leave a window"),
     ("SELECT ISTREAM * …", "Esper", "ISTREAM(SELECT …) gives the rows that enter a window"),
-    ("- > > | - > | @ > | < @ | # > | ? &", "PostgreSQL, ksqlDB, Spark", _JSON),
+    ("@ > | < @ | ? &", "PostgreSQL", _JSON),
     ("& &", "MySQL, ksqlDB", "write AND"),
     ("= ~ | ! ~ /", "InfluxDB", "write x ~ 'pattern'"),
     ("` … ` | ` …", "Flink, ksqlDB, Spark", 'write "name" in double quotes, or plain where it is one lower-case word'),
@@ -263,8 +265,7 @@ FUNCTIONS = (
         "select window_start, window_end or window_time",
     ),
     (
-        "JSON_VALUE | JSON_QUERY | JSON_EXTRACT | JSON_EXTRACT_PATH_TEXT | JSONB_EXTRACT_PATH_TEXT"
-        " | EXTRACTJSONFIELD | GET_JSON_OBJECT | FROM_JSON | TO_JSON | ROW_TO_JSON | JSON_OBJECT",
+        "JSON_EXTRACT | JSON_EXTRACT_PATH_TEXT | JSONB_EXTRACT_PATH_TEXT | EXTRACTJSONFIELD | GET_JSON_OBJECT | JSON_TUPLE",
         "Flink, ksqlDB, PostgreSQL, Spark",
         _JSON,
     ),
@@ -280,18 +281,12 @@ FUNCTIONS = (
         "PostgreSQL, Spark",
         "write (AVG(x * y) - AVG(x) * AVG(y)) / VAR_POP(x) for the slope of y over x",
     ),
-    (
-        "STRUCT | ROW | NAMED_STRUCT | MAP | ARRAY | MAKE_ARRAY | STRING_TO_ARRAY | SPLIT | AS_MAP",
-        "Spark, Flink, ksqlDB, PostgreSQL",
-        _LIST,
-    ),
-    (
-        "EXPLODE | UNNEST | POSEXPLODE | INLINE | GENERATE_SERIES | REGEXP_SPLIT_TO_TABLE",
-        "Spark, PostgreSQL, ksqlDB, Flink",
-        "publish one row for each element; a list's elements are list[1], list[2], …",
-    ),
-    ("SIZE | ARRAY_SIZE", "Spark, Esper", "write CARDINALITY(list)"),
-    ("ELEMENT_AT", "Spark, Flink", "write list[n]"),
+    ("TO_JSON | TO_JSONB | ROW_TO_JSON | JSON_OBJECT | JSON_BUILD_OBJECT | JSON_ARRAY", "PostgreSQL, Flink, Spark", _TO_JSON),
+    ("FROM_JSON | JSON_TO_RECORD", "Spark, PostgreSQL", "write CAST(j AS STRUCT(a INT, b TEXT))"),
+    ("NAMED_STRUCT | MAKE_ARRAY | AS_MAP", "Spark, Esper, ksqlDB", _NESTED),
+    ("STRING_TO_ARRAY | SPLIT", "PostgreSQL, Spark, ksqlDB", "write SPLIT_PART(t, ',', n)"),
+    ("EXPLODE | UNNEST | POSEXPLODE | INLINE", "Spark, PostgreSQL, ksqlDB", _UNNEST),
+    ("GENERATE_SERIES | REGEXP_SPLIT_TO_TABLE", "PostgreSQL", "publish one row for each element"),
     ("ANY | SOME", "PostgreSQL", "write x IN (1, 2), x LIKE 'a%' OR x LIKE 'b%', or ARRAY_CONTAINS(list, x)"),
     ("LATEST_BY_OFFSET | LASTEVER", "ksqlDB, Esper", "write LAST(x)"),
     ("EARLIEST_BY_OFFSET | FIRSTEVER", "ksqlDB, Esper", "write FIRST(x)"),
@@ -371,9 +366,9 @@ COLUMNS = (
 )
 
 TYPES = (
-    ("JSON | JSONB | VARIANT", "PostgreSQL, Spark", _JSON),
+    ("VARIANT", "Spark", "write JSON"),
     ("UUID | INET | CIDR | ENUM", "PostgreSQL", "write TEXT"),
-    ("ARRAY | LIST | MAP | ROW | STRUCT | MULTISET | OBJECT", "Flink, ksqlDB, Spark, Esper", _LIST),
+    ("MULTISET | OBJECT", "Flink, Spark", "write STRUCT(a INT, b TEXT), MAP(TEXT, INT), INT[] or JSON"),
     ("BYTES | BYTEA | BINARY | VARBINARY | BLOB", "Flink, ksqlDB, PostgreSQL, Spark", "write TEXT, and send the bytes as hex or base64"),
     ("TIME", "PostgreSQL, Flink, ksqlDB", "write INTERVAL for a time of day, TIMESTAMP for an instant"),
     ("TIMESTAMP_LTZ | TIMESTAMP_NTZ | TIMESTAMPNTZ", "Flink, Spark", "write TIMESTAMP"),

@@ -241,6 +241,18 @@ class DistinctRecipe(Recipe):
     window: WindowSpec | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class UnnestRecipe(Recipe):
+    """A row for each item of a list or each entry of a map: the input's columns, then the item (or key and value), then its number.
+
+    `numbered`: there is a number, from 1. `outer`: a row without items stays, once, with NULLs.
+    """
+
+    items: Expression
+    numbered: bool = False
+    outer: bool = False
+
+
 @state_record("order_column", 1)
 @dataclass(frozen=True, slots=True)
 class OrderColumn:

@@ -65,6 +65,8 @@ class FromParser(WindowParser):
 
     def _item(self) -> statements.FromItem:
         place = self.place()
+        if self.sees_unnest():
+            return self._unnest(place)
         if self.sees_window_function():
             source, called = self.window_function(self._bare_item)
             item: statements.FromItem = replace(source, window=called, alias=self.alias())
@@ -72,6 +74,26 @@ class FromParser(WindowParser):
         if self.sees_symbol(TokenType.L_PAREN):
             return self._windowed(self._derived_table(place))
         return self._windowed(statements.NamedItem(self._source_name(), None, None))
+
+    def sees_unnest(self) -> bool:
+        """UNNEST( comes, perhaps behind LATERAL."""
+        at = 1 if self.sees("LATERAL") else 0
+        return self.sees(*("LATERAL", "UNNEST")[1 - at :]) and self.token_at(at + 1).token_type == TokenType.L_PAREN
+
+    def _unnest(self, place: statements.Place) -> statements.UnnestItem:
+        self.takes("LATERAL")
+        self.advance(2)
+        expression = self.expression_of("a list or a map")
+        self.expect_symbol(TokenType.R_PAREN, ")", "after the list of UNNEST")
+        numbered = self.current.token_type == TokenType.WITH and self.token_at(1).text.upper() == "ORDINALITY"
+        if numbered:
+            self.advance(2)
+        alias = self.alias()
+        columns: list[statements.Name] = []
+        if alias is not None and self.takes_symbol(TokenType.L_PAREN):
+            columns = list(self.listed(lambda: self.name("column")))
+            self.expect_symbol(TokenType.R_PAREN, ")", "after the columns of UNNEST")
+        return statements.UnnestItem(expression, alias, tuple(columns), numbered, place)
 
     def _windowed(self, item: statements.NamedItem | statements.SubqueryItem) -> statements.FromItem:
         """Read the window and the alias; people write them in either order."""
@@ -166,6 +188,8 @@ class FromParser(WindowParser):
 
     def _right_item(self) -> tuple[statements.FromItem, exp.Expr | None]:
         """Read the right side; FOR SYSTEM_TIME may stand before its alias, as in Flink."""
+        if self.sees_unnest():
+            return self._item(), None
         if self.sees_symbol(TokenType.L_PAREN) or self.sees_window_function():
             return self._item(), self._system_time()
         named = statements.NamedItem(self._source_name(), None, None)

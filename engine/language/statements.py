@@ -115,6 +115,17 @@ class SubqueryItem(FromItem):
 
 
 @dataclass(frozen=True, slots=True)
+class UnnestItem(FromItem):
+    """UNNEST(list or map) [WITH ORDINALITY] [AS] alias [(column, …)]: a row for each item. It stands behind what it reads."""
+
+    expression: exp.Expr
+    alias: Name | None
+    columns: tuple[Name, ...] = ()
+    numbered: bool = False
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class JoinItem(FromItem):
     """left JOIN right. A comma in FROM is an inner join whose condition stands in WHERE (`comma`).
 

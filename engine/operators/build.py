@@ -27,6 +27,7 @@ _OF_ANY_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.ProjectRecipe: "row_operators:Project",
     recipes.SplitRecipe: "row_operators:Split",
     recipes.UnionRecipe: "row_operators:Union",
+    recipes.UnnestRecipe: "row_operators:Unnest",
 }
 _OF_INPUTS: dict[type[recipes.Recipe], str] = {
     recipes.JoinRecipe: "join:WindowJoin",

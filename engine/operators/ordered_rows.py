@@ -18,7 +18,7 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
-from millstream.engine.data.types import BIGINT, Kind
+from millstream.engine.data.types import BIGINT
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import OrderColumn, RankRecipe, TopRecipe
 from millstream.engine.operators.contract import Emitter, Operator
@@ -30,7 +30,7 @@ def rank_values(column: Column) -> Int64Array:
     """Return integers that are ordered, and equal, as the column's values are; NULLs get 0 and the rest at least 1."""
     valid = column.validity()
     ranks: Int64Array
-    if column.type.kind is Kind.LIST:  # a list has no order to people; some order is needed where equal bytes are promised
+    if not column.type.is_ordered:  # a list has no order to people; some order is needed where equal bytes are promised
         ranks = np.unique([repr(v) for v in plain_values(column)], return_inverse=True)[1].astype(np.int64) + 1
     elif column.type.is_arrow:
         ranks = pc.rank(column.values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)

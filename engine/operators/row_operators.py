@@ -1,4 +1,4 @@
-"""Operators that pass rows on one by one: selection, projection, split, union; and the sink at the end of a query.
+"""Operators that pass rows on one by one: selection, projection, split, union, unnest; and the sink at the end of a query.
 
 Behind the first four a row of a stream still is one. They share how compiled expressions are evaluated inside an operator: the context, and
 what becomes of row-level errors (K8).
@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from millstream.engine.data.arrivals import latest_arrivals
-from millstream.engine.data.column import null_column
+from millstream.engine.data.arrow import column_from_arrow
+from millstream.engine.data.column import Column, null_column, taken_or_null
 from millstream.engine.data.tally import Receipts
 from millstream.engine.data.train import Slot, Train, empty_train, merge_trains
+from millstream.engine.data.types import BIGINT, Kind
 from millstream.engine.expressions.compile import compile_expression, compile_predicate
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.expressions.kernel import EvaluationContext, Kernel
-from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe, SinkRecipe, SplitRecipe, UnionRecipe
+from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe, SinkRecipe, SplitRecipe, UnionRecipe, UnnestRecipe
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
 from millstream.engine.operators.outputs import MinimumWatermark
 
@@ -137,6 +139,57 @@ class Union(Operator):
         merged.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
         merged.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         out.emit(merged)
+
+
+class Unnest(Operator):
+    """Stateless. The items of a row carry its arrival number and its time, in their order."""
+
+    stateful = False
+
+    def __init__(self, recipe: UnnestRecipe) -> None:
+        super().__init__([recipe.schema])
+        self._items = compile_expression(recipe.items)
+        self._is_map = recipe.items.type.kind is Kind.MAP
+        self._numbered, self._outer = recipe.numbered, recipe.outer
+        made = (2 if self._is_map else 1) + recipe.numbered
+        self._types = [f.type for f in recipe.schema.fields[-made:]]
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Repeat each row as often as it has items."""
+        train = inputs[0]
+        width = len(self.schemas[0]) - len(self._types)
+        if train.rows == 0:
+            empty: list[Slot] = [null_column(type_, 0) for type_ in self._types]
+            out.emit(train.replace_columns(self.schemas[0], [*(train.slot(i) for i in range(width)), *empty]))
+            return
+        context = context_of(train)
+        column = self._items(train, context)
+        if context.errors:
+            report_errors(context, train, out)
+        parts, offsets = self._parts(column)
+        lengths = np.diff(offsets).astype(np.int64)
+        repeats = np.maximum(lengths, 1) if self._outer else lengths
+        rows = np.repeat(np.arange(train.rows, dtype=np.int64), repeats)
+        firsts = np.cumsum(repeats) - repeats
+        place = np.arange(len(rows), dtype=np.int64) - np.repeat(firsts, repeats)  # of each within its list
+        at = np.where(place < lengths[rows], place + offsets[:-1][rows], -1)
+        made = [taken_or_null(part, at) for part in parts]
+        if self._numbered:
+            given = at >= 0
+            made.append(Column(BIGINT, place + 1, None if given.all() else given))
+        repeated = train.take(rows)
+        out.emit(repeated.replace_columns(self.schemas[0], [*(repeated.slot(i) for i in range(width)), *made]))
+
+    def _parts(self, column: Column) -> tuple[list[Column], np.ndarray[tuple[int], np.dtype[np.int32]]]:
+        """Return the items of all lists (the keys and the values of all maps) and where each list begins among them."""
+        from millstream.engine.expressions.nested import entries_of
+        from millstream.engine.expressions.nested_values import offsets_of
+
+        if self._is_map:
+            keys, values, offsets = entries_of(column.values)
+            return [column_from_arrow(part, t) for part, t in zip((keys, values), self._types, strict=False)], offsets
+        flat = column.values.flatten()
+        return [column_from_arrow(flat, self._types[0])], offsets_of(column.values)
 
 
 class Sink(Operator):

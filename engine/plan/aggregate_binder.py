@@ -110,8 +110,6 @@ class AggregateBinder(ExpressionBinder):
             return
         if used & self._windows:
             raise Unsupported("a grouping key cannot mix the window's bounds with other columns", hint="group by each of them")
-        if bound.type.kind is Kind.LIST:
-            raise TypeProblem("a list cannot be a grouping key")
         if bound not in self._key_places:
             self._key_places[bound] = len(self.keys)
             self.keys.append(bound)

@@ -331,6 +331,11 @@ def _lag(node: Any) -> str:
     return f"Lag {names[node.value]}, {node.offset} back{by}"
 
 
+def _unnest(node: Any) -> str:
+    shown = expression_text(node.items, attribute_names(node.input.attributes))
+    return f"Unnest {shown}{' with ordinality' if node.numbered else ''}{', rows without items too' if node.outer else ''}"
+
+
 def _rank(node: Any) -> str:
     names = [a.name for a in node.input.attributes]
     keys = ", ".join(names[k.position] + (" DESC" if k.descending else "") for k in node.order) or "arrival"
@@ -358,6 +363,7 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.Top: _top,
     logical.Lag: _lag,
     logical.Rank: _rank,
+    logical.Unnest: _unnest,
     logical.RelationToStream: _relation_to_stream,
 }
 

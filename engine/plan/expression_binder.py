@@ -108,7 +108,6 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Subquery: ("a subquery in an expression", "put it in FROM and join it"),
     exp.Tuple: ("a list in parentheses", "compare the columns one by one"),
     exp.Collate: ("COLLATE", "text compares by code point"),
-    exp.Array: ("a list in an expression", "test a value with x IN (1, 2); lists come from ARRAY_AGG, TOP and APPROX_TOP_K"),
     exp.BitwiseLeftShift: ("<<", "multiply by a power of two: x * 8"),
     exp.BitwiseRightShift: (">>", "divide by a power of two: x / 8"),
 }
@@ -168,6 +167,8 @@ class ExpressionBinder:
             ),
             exp.Trim: self._trim,
             exp.Bracket: self._element,
+            exp.Array: lambda node: self.call("array", list(node.expressions)),
+            exp.Dot: self._part,
             exp.Anonymous: self._function,
             exp.Filter: self._aggregate_part,
             exp.WithinGroup: self._aggregate_part,
@@ -280,9 +281,26 @@ class ExpressionBinder:
         """Bind a column reference."""
         if isinstance(node.this, exp.Star):
             raise Unsupported("* cannot stand inside an expression")
-        if node.args.get("db") is not None:
-            raise UnknownName(f"{node.sql()} has too many parts", hint="write alias.column")
-        name, qualifier = folded(node.this), folded(node.args.get("table"))
+        names = [folded(node.args[part]) for part in ("catalog", "db", "table", "this") if node.args.get(part) is not None]
+        if len(names) > 1:
+            return self._path([name for name in names if name is not None])
+        return self._named(names[0], None)
+
+    def _path(self, names: list[str]) -> Expression:
+        """Bind `alias.column`, and the parts behind a column: an alias goes before a column of that name."""
+        qualified = names[0] in self.scope.qualifiers() or not any(a.word == names[0] for a in self.scope.attributes)
+        bound = self._named(names[1], names[0]) if qualified else self._named(names[0], None)
+        for name in names[2 if qualified else 1 :]:
+            bound = build.call("part", [bound], (name,))
+        return bound
+
+    def _part(self, node: exp.Dot) -> Expression:
+        name = folded(node.expression) if isinstance(node.expression, exp.Identifier) else None
+        if name is None:
+            raise Unsupported("only the name of a part can stand behind a point", hint="write s.part")
+        return build.call("part", [self.bind(node.this)], (name,))
+
+    def _named(self, name: str | None, qualifier: str | None) -> Expression:
         assert name is not None
         if name == WINDOW_TIME and qualifier in (None, *self.scope.qualifiers()):
             end = self.scope.of_role(Role.WINDOW_END)
@@ -378,7 +396,7 @@ class ExpressionBinder:
         quiet = isinstance(node, exp.TryCast)
         parameters = parameters_of_node(node.to)
         rounded = target == TIMESTAMP and bool(parameters)
-        if isinstance(node.this, exp.Literal) and node.this.is_string and target != TEXT and not rounded:
+        if isinstance(node.this, exp.Literal) and node.this.is_string and target != TEXT and target.is_ordered and not rounded:
             try:
                 return build.text_constant(str(node.this.this), target)
             except TypeProblem:
@@ -392,6 +410,9 @@ class ExpressionBinder:
         return self.call("extract", [node.expression], (str(node.this.name or node.this.this).lower(), None))
 
     def _element(self, node: exp.Bracket) -> Expression:
+        is_map = isinstance(node.this, exp.Column) and node.this.name.lower() == "map"
+        if is_map and not any(a.word == "map" for a in self.scope.attributes):
+            return self.call("map", list(node.expressions))
         if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
             raise Unsupported("a slice of a list is not supported", hint="list[1] is its first element")
         return self.call("array_element", [node.this, node.expressions[0]])
@@ -408,6 +429,8 @@ class ExpressionBinder:
             raise Unsupported(
                 f"{name.upper()} outside FROM is not supported", hint=f"write FROM {name.upper()}(TABLE stream, …), or [RANGE …]"
             )
+        if name in ("row", "struct"):
+            return self._struct(node)
         own = called_function(name)
         if own is None and not is_function(name):
             raise _unknown_function(name)
@@ -417,6 +440,17 @@ class ExpressionBinder:
         if own is not None:
             return call_user_function(own, [self.bind(argument) for argument in node.expressions])
         return self.call(name, list(node.expressions))
+
+    def _struct(self, node: exp.Anonymous) -> Expression:
+        """A part is called as AS says, else as its column or part, else f1, f2 …"""
+        values, names = [], []
+        for number, part in enumerate(node.expressions, start=1):
+            value = part.this if isinstance(part, exp.Alias) else part
+            called = part.args["alias"] if isinstance(part, exp.Alias) else part.expression if isinstance(part, exp.Dot) else None
+            called = value.this if isinstance(value, exp.Column) and called is None else called
+            names.append((folded(called) if isinstance(called, exp.Identifier) else None) or f"f{number}")
+            values.append(value)
+        return self.call("struct", values, tuple(names))
 
     def aggregate(self, node: exp.Expr) -> Expression:
         """Bind an aggregate; here it is refused."""

@@ -1,4 +1,4 @@
-"""FROM: names to scans, derived tables to plans, windows, joins. Comma joins find their conditions in WHERE.
+"""FROM: names to scans, derived tables to plans, windows, joins, UNNEST. Comma joins find their conditions in WHERE.
 
 JOIN … USING (columns) asks for equality of columns of one name, which then stand once, as in PostgreSQL. A column without qualifier is the
 merged one: the left's, of a RIGHT JOIN the right's, of a FULL JOIN whichever is not NULL. `*` shows the merged columns first; both sides'
@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
-from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, Unsupported
+from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
-from millstream.engine.data.types import DataType, Kind
+from millstream.engine.data.types import BIGINT, TEXT, DataType, Kind
 from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.limits import JOINED_MAX
 from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind
-from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, SelectQuery, SubqueryItem
+from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, SelectQuery, SubqueryItem, UnnestItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
 from millstream.engine.plan.join_conditions import KeyExpressions, analyse, key_type, shifted
-from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Window, requalified
+from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Unnest, Window, requalified
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.windows import bind_window, bounds_of
 from sqlglot import exp
@@ -169,14 +169,30 @@ class FromBinder:
             self._check_aliases(source)
         if not isinstance(source, NamedItem | SubqueryItem) or source.window is not None:
             self.emit = None
-        items = [self._side(item, where if item is source else None) for item in _commas(source)]
+        listed = _commas(source)
+        unfolded = [item for item in listed[1:] if isinstance(item, UnnestItem)]
+        items = [self._side(i, where if i is source else None) for i in listed if i is listed[0] or not isinstance(i, UnnestItem)]
         if self.environment.finite:
             items = [replace(side, node=as_scan(side.node)) for side in items]
+        if unfolded:
+            items = [self._unfolded(items, unfolded)]
         if len(items) == 1:
             node = windowed(items[0])
             scope = self._scope(node, items[0])
             return BoundFrom(node, scope, self._where(where, scope), items[0].per_window)
         return self._comma_join(items, where, source)
+
+    def _unfolded(self, items: list[Side], unfolded: list[UnnestItem]) -> Side:
+        """Put UNNEST behind a comma on top of the one item before it."""
+        if len(items) != 1:
+            place = unfolded[0].place
+            hint = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item); join others with JOIN … ON"
+            message = "UNNEST stands behind the one item whose list it reads"
+            raise Unsupported(message, hint=hint, line=place.line, column=place.column, token="UNNEST")
+        side = items[0]
+        for item in unfolded:
+            side = unnested_side(side, item, outer=False)
+        return side
 
     def _where(self, where: exp.Expr | None, scope: Scope) -> tuple[Expression, ...]:
         if where is None:
@@ -213,6 +229,10 @@ class FromBinder:
     def _side(self, item: FromItem, where: exp.Expr | None = None) -> Side:
         if isinstance(item, JoinItem):
             return self._join(item, where)
+        if isinstance(item, UnnestItem):
+            place = item.place
+            hint = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
+            raise Unsupported("UNNEST reads an item that stands before it", hint=hint, line=place.line, column=place.column, token="UNNEST")
         assert isinstance(item, NamedItem | SubqueryItem)
         node = self._named(item) if isinstance(item, NamedItem) else self._subquery(item)
         if item.window is None:
@@ -240,6 +260,8 @@ class FromBinder:
         return replace(node, attributes=_as_derived(node.attributes, alias))
 
     def _join(self, item: JoinItem, where: exp.Expr | None = None) -> Side:
+        if isinstance(item.right, UnnestItem):
+            return self._unnest(item, item.right)
         left, right = self._side(item.left), self._side(item.right)
         attributes = left.node.attributes + right.node.attributes
         both = _both_bounds(left, right)
@@ -262,6 +284,18 @@ class FromBinder:
         request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite, where=asked)
         made = make_join(left, right, request)
         return merged(made, shared, len(left.node.attributes), item.kind) if shared else made
+
+    def _unnest(self, item: JoinItem, right: UnnestItem) -> Side:
+        """CROSS JOIN UNNEST(…), or LEFT JOIN UNNEST(…) ON TRUE, which keeps rows without items."""
+        left = self._side(item.left)
+        if self.environment.finite:
+            left = replace(left, node=as_scan(left.node))
+        plain = item.on is None or (isinstance(item.on, exp.Boolean) and bool(item.on.this))
+        if item.kind not in (JoinKind.INNER, JoinKind.LEFT) or not plain or item.using or item.within_us is not None or item.asof:
+            place = item.place
+            hint = "write CROSS JOIN UNNEST(…), or LEFT JOIN UNNEST(…) ON TRUE; other conditions stand in WHERE"
+            raise Unsupported("this join with UNNEST is not supported", hint=hint, line=place.line, column=place.column, token="JOIN")
+        return unnested_side(left, right, outer=item.kind is JoinKind.LEFT)
 
     def _check_aliases(self, item: JoinItem) -> None:
         names = _aliases(item)
@@ -320,6 +354,8 @@ def _aliases(item: FromItem) -> list[str]:
         return _aliases(item.left) + _aliases(item.right)
     if isinstance(item, NamedItem):
         return [item.alias.text if item.alias else item.name.text]
+    if isinstance(item, UnnestItem):
+        return [item.alias.text] if item.alias else []
     assert isinstance(item, SubqueryItem)
     return [item.alias.text] if item.alias else []
 
@@ -382,3 +418,44 @@ def derived_attributes(stream: DerivedStream, qualifier: str | None) -> Attribut
     if stream.changes:
         attributes[-1] = replace(attributes[-1], role=Role.CHANGE)
     return tuple(attributes)
+
+
+def unnested(node: Node, items: Expression, called: str | None, columns: Sequence[str], *, numbered: bool, outer: bool) -> Unnest:
+    """Return the node that unfolds `items`. TypeProblem unless these are a list or a map; InvalidDefinition for too many names.
+
+    A list gives one column: the first name, else the alias, else `unnest`. A map gives `key` and `value`; the number is `ordinality`.
+    """
+    type_ = items.type
+    if type_.element is None:
+        hint = "write UNNEST(CAST(j AS JSON[]))" if type_.kind is Kind.JSON else "the type of a list is t[], of a map MAP(TEXT, t)"
+        raise TypeProblem(f"UNNEST takes a list or a map, not {type_}", hint=hint)
+    is_map = type_.kind is Kind.MAP
+    names = ["key", "value"] if is_map else [called or "unnest"]
+    types = [TEXT, type_.element] if is_map else [type_.element]
+    if numbered:
+        names, types = [*names, "ordinality"], [*types, BIGINT]
+    if len(columns) > len(names):
+        raise InvalidDefinition(f"UNNEST gives {len(names)} columns here, not {len(columns)}")
+    names[: len(columns)] = columns
+    made = tuple(Attribute(name, t, True, called) for name, t in zip(names, types, strict=True))
+    return Unnest(attributes=(*node.attributes, *made), input=node, items=items, numbered=numbered, outer=outer)
+
+
+def unnested_side(left: Side, item: UnnestItem, *, outer: bool) -> Side:
+    """Return the items before UNNEST with it on top. Its rows are in the windows of the rows that they come from."""
+    place = {"line": item.place.line, "column": item.place.column, "token": "UNNEST"}
+    if isinstance(left.node, TableScan):
+        hint = "FETCH reads a table's rows; in a continuous query join the table to a stream first"
+        raise Unsupported("UNNEST of a table is not supported here", hint=hint, **place)  # type: ignore[arg-type]
+    if left.spec is not None and left.spec.kind is WindowKind.ROWS:
+        hint = "write FROM (SELECT … FROM s CROSS JOIN UNNEST(…) AS t(item)) [ROWS n] to count items"
+        raise Unsupported("UNNEST behind a window of [ROWS n] is not supported", hint=hint, **place)  # type: ignore[arg-type]
+    bound = ExpressionBinder(Scope(left.node.attributes)).bind(item.expression)
+    called = item.alias.text if item.alias else None
+    columns = [name.text for name in item.columns]
+    try:
+        node = unnested(left.node, bound, called, columns, numbered=item.numbered, outer=outer)
+    except EngineError as problem:
+        problem.line, problem.column, problem.token = item.place.line, item.place.column, "UNNEST"
+        raise
+    return Side(node, left.spec, joined=left.joined)

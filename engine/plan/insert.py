@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.errors import EngineError, TypeProblem, UnknownName
 from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions import build
-from millstream.engine.expressions.ir import Literal
+from millstream.engine.expressions.compile import compile_expression
+from millstream.engine.expressions.ir import Expression, Literal
+from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.expressions.values import format_value, parse_value
 from millstream.engine.ingest.checks import Reasons, finish, unit_needed
 from millstream.engine.language.statements import InsertValues
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.rules.constant_folding import fold
+from millstream.engine.plan.rules.constant_folding import ConstantRow, fold
 from millstream.engine.plan.scope import Scope, located
 from sqlglot import exp
 
@@ -83,6 +86,8 @@ def _value(node: exp.Expr, type_: DataType, rule: TimeRule) -> Any:
             raise TypeProblem(str(problem)) from None
     if type_.kind is Kind.TIMESTAMP and isinstance(bound, Literal) and bound.value is not None and bound.type.kind in _NUMBERS:
         raise TypeProblem(unit_needed(format_value(bound.value, bound.type)))
+    if not type_.is_ordered:
+        return _nested_value(bound, type_)
     if bound.type == TEXT and type_ != TEXT:
         raise TypeProblem(f"a TEXT is not a {type_}", hint="leave the quotes out, or CAST it")
     value = fold(build.cast(bound, type_))
@@ -91,7 +96,18 @@ def _value(node: exp.Expr, type_: DataType, rule: TimeRule) -> Any:
     return value.value
 
 
+def _nested_value(bound: Expression, type_: DataType) -> Any:
+    """Return the column of one row that holds a nested value or JSON; in a text it stands as JSON."""
+    context = EvaluationContext()
+    column = compile_expression(build.cast(bound, type_))(ConstantRow(), context)
+    if context.errors:
+        raise TypeProblem(context.errors[0][1], hint=f"write a value that fits {type_}, or its JSON in quotes")
+    return column.values
+
+
 def _column(type_: DataType, values: list[Any]) -> Column:
+    if not type_.is_ordered:
+        return Column(type_, pa.concat_arrays([pa.nulls(1, arrow_type(type_)) if v is None else v for v in values]))
     if type_ == TEXT:
         return Column(type_, pa.array(values, pa.string()))
     valid = np.array([v is not None for v in values], dtype=np.bool_)

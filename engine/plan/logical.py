@@ -269,6 +269,15 @@ class Lag(Unary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unnest(Unary):
+    """A row for each item of a list, or entry of a map: appends the item (key and value), and its number when `numbered`."""
+
+    items: Expression
+    numbered: bool = False
+    outer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RelationToStream(Unary):
     """ISTREAM ('i'), DSTREAM ('d'), RSTREAM ('r', every `every_us` if given) or EMIT FINAL ('f') of an input that changes."""
 

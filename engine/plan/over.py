@@ -11,7 +11,7 @@ from collections.abc import Callable
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import BIGINT, TIMESTAMP, DataType, Kind
+from millstream.engine.data.types import BIGINT, TIMESTAMP, DataType
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
 from millstream.engine.language.recipes import OrderColumn
 from millstream.engine.plan.catalog import TimeOffset
@@ -69,7 +69,7 @@ def pending_rank(node: exp.Window, bind: Bind) -> PendingRank:
     if not keys and function != "row_number":
         raise TypeProblem(f"{function.upper()} needs an ORDER BY in OVER ( )", hint="without one all rows have the same rank")
     order = tuple(_order_key(key, bind) for key in keys)
-    if any(e.type.kind is Kind.LIST for e in (*partition, *(key for key, _, _ in order))):
+    if any(not e.type.is_ordered for e in (*partition, *(key for key, _, _ in order))):
         raise TypeProblem("a list has no order and cannot be a key")
     return PendingRank(function, partition, order)
 

@@ -22,7 +22,7 @@ from millstream.engine.plan import logical
 from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.plan.binder import united
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.from_binder import Environment, bind_named, windowed
+from millstream.engine.plan.from_binder import Environment, bind_named, unnested, windowed
 from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
 from millstream.engine.plan.join_conditions import Bound
 from millstream.engine.plan.over import RANKS, ranked
@@ -171,6 +171,7 @@ class NodeReader:
             "distinct": self._distinct,
             "top": self._top,
             "lag": self._lag,
+            "unnest": self._unnest,
             "rank": self._rank,
         }
 
@@ -384,6 +385,15 @@ class NodeReader:
         offset = fields.integer("offset") if fields.has("offset") else 1
         attributes = (*node.attributes, logical.Attribute("lag", node.attributes[value].type))
         return logical.Lag(attributes=attributes, input=node, value=value, offset=offset, partition=partition)
+
+    def _unnest(self, fields: Fields, outer: bool) -> logical.Node:
+        self._only(fields, "input", "items", "called", "columns", "numbered", "outer")
+        node = self._input(fields, outer)
+        items = self._expression(fields.text("items"), fields.at("items"), ExpressionBinder(Scope(node.attributes)))
+        called = fields.text("called") if fields.has("called") else None
+        names = [as_text(value, path) for value, path in fields.items("columns")]
+        flags = [bool(fields.values.get(name, False)) for name in ("numbered", "outer")]
+        return unnested(node, items, called, names, numbered=flags[0], outer=flags[1])
 
     def _position(self, node: exp.Expr, path: str, scope: Scope) -> int:
         bound = self._parsed("", path, lambda _: ExpressionBinder(scope).bind(node))

@@ -111,6 +111,7 @@ class _Writer:
             logical.Top: self._top,
             logical.Lag: self._lag,
             logical.Rank: self._rank,
+            logical.Unnest: self._unnest,
         }
 
     def write(self, node: logical.Node, outer: bool = True) -> Plan:
@@ -218,6 +219,18 @@ class _Writer:
             "value": spell(node.value),
             "offset": node.offset,
             "partition_by": [spell(p) for p in node.partition],
+            "input": self.write(node.input, outer),
+        }
+
+    def _unnest(self, node: logical.Unnest, outer: bool) -> Plan:
+        made = node.attributes[len(node.input.attributes) :]
+        return {
+            "op": "unnest",
+            "items": expression_text(node.items, attribute_names(node.input.attributes)),
+            "called": made[0].qualifier,
+            "columns": [a.name for a in made],
+            "numbered": node.numbered,
+            "outer": node.outer,
             "input": self.write(node.input, outer),
         }
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
-from millstream.engine.data.types import TEXT, Kind
+from millstream.engine.data.types import TEXT
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.language.statements import OrderItem, Place, SelectBody, SelectItem, SelectQuery, Star
@@ -264,8 +264,9 @@ class SelectBinder:
             name = node.name if node.this.args.get("quoted") else node.name.lower()
             expression = next((o.expression for o in outputs if o.name == name), None)
         expression = expression if expression is not None else binder.bind(node)
-        if expression.type.kind is Kind.LIST:
-            raise self._at(item.place, TypeProblem("a list has no order"))
+        if not expression.type.is_ordered:
+            problem = TypeProblem(f"values of the type {expression.type} have no order", hint="order by one of its parts")
+            raise self._at(item.place, problem)
         return OrderBy(expression, item.descending, item.nulls_first)
 
     def _check_bounded(self) -> None:

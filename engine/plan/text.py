@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.engine.data.durations import duration_text
-from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, Kind
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, JSON, NULL, TEXT, Kind
 from millstream.engine.expressions.build import integer_literal
 from millstream.engine.expressions.chain import CHAIN
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
@@ -105,8 +105,8 @@ class _Writer:
 
     def _function(self, node: Call) -> str:
         written = [self.write(a) for a in node.arguments]
-        if node.function == "array_element":
-            return f"{written[0] if isinstance(node.arguments[0], ColumnRef) else f'({written[0]})'}[{written[1]}]"
+        if node.function in _NESTED:
+            return self._nested(node, written)
         if node.function == "extract" and len(node.options) == 1:
             return f"EXTRACT({str(node.options[0]).upper()} FROM {written[0]})"
         if node.function in ("extract", "date_trunc"):
@@ -116,6 +116,37 @@ class _Writer:
         if node.function == "to_char":
             written += [quoted(str(o)) for o in node.options]
         return f"{node.function.upper()}({', '.join(written)})"
+
+    def _nested(self, node: Call, written: list[str]) -> str:
+        """Write steps into nested values and JSON, and their constructors."""
+        name = node.function
+        first = written[0] if written and isinstance(node.arguments[0], ColumnRef) else f"({''.join(written[:1])})"
+        if name == "part":
+            return f"({written[0]}).{quote_name(node.options[0])}"
+        if name in ("array_element", "map_element"):
+            return f"{first}[{written[1]}]"
+        if name == "json_get":
+            *steps, last = node.options[0] or ("",)
+            if not node.options[0]:
+                return f"{first} #>{'>' if node.type == TEXT else ''} '{{}}'"
+            arrow = "->>" if node.type == TEXT else "->"
+            return "".join([first, *(f" -> {_step(step)}" for step in steps), f" {arrow} {_step(last)}"])
+        if name == "array":
+            return f"ARRAY[{', '.join(written)}]"
+        if name == "map":
+            return f"MAP {{{', '.join(f'{k}: {v}' for k, v in zip(written[::2], written[1::2], strict=True))}}}"
+        if name == "struct":
+            return f"ROW({', '.join(f'{w} AS {quote_name(part)}' for w, part in zip(written, node.options, strict=True))})"
+        from millstream.engine.expressions.json_functions import path_text
+
+        return f"{name.upper()}({written[0]}, {quoted(path_text(node.options[0]))})"
+
+
+_NESTED = ("part", "array_element", "map_element", "json_get", "array", "map", "struct", "json_value", "json_query")
+
+
+def _step(step: object) -> str:
+    return quoted(step) if isinstance(step, str) else str(step)
 
 
 def _is_plain_call(node: Call) -> bool:
@@ -135,6 +166,8 @@ def literal_text(literal: Literal) -> str:
         return "NULL" if type_ == NULL else f"CAST(NULL AS {type_})"
     if type_ == TEXT:
         return quoted(value)
+    if type_ == JSON:
+        return f"CAST({quoted(value)} AS JSON)"
     if type_ == BOOLEAN:
         return "TRUE" if value else "FALSE"
     if type_ in (INT, BIGINT):

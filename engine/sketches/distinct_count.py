@@ -45,7 +45,7 @@ def hash_column(column: Column) -> Hashes:
     """Return a hash a row, the same for values that are equal as keys (K7). The column has no NULLs."""
     if column.type.kind is Kind.TEXT:
         return _hash_texts(column.values)
-    if column.type.is_wide or column.type.kind is Kind.LIST:
+    if column.type.is_wide or not column.type.is_ordered:
         values = plain_values(column) if column.type.is_arrow else column.values.tolist()
         return np.fromiter((_digest(repr(v).encode()) for v in values), dtype=np.uint64, count=len(values))
     return mix(key_bits(column).view(np.uint64))

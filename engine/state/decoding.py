@@ -30,6 +30,7 @@ from millstream.engine.state.forms import Buffer, Fields, Form, StateError
 DIMENSIONS_MAX = 8
 DTYPES = {code: np.dtype(f"<{code}") for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")}
 PRECISION_MAX = 38
+CODE_WORDS_MAX = 8192  # of the code of an Arrow type: some thousands of parts of a STRUCT
 # What making an instance of odd parts may raise.
 _MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, pa.ArrowException)
 
@@ -339,6 +340,9 @@ class _Reader:
                 raise StateError("the state is damaged: more NULLs than it could hold")
             return pa.nulls(rows, type_) if code == "null" else pa.array([], type=type_)
         valid = self._buffer((rows + 7) // 8) if has_nulls else None
+        if pa.types.is_struct(type_):
+            parts = [self._unchecked(part_code, rows) for _, part_code in _struct_parts(code)]
+            return pa.Array.from_buffers(type_, rows, [valid], children=parts)
         if code == "bool":
             return pa.Array.from_buffers(type_, rows, [valid, self._buffer((rows + 7) // 8)])
         width = FIXED_WIDTHS.get(code.partition(" ")[0])
@@ -350,16 +354,58 @@ class _Reader:
             raise StateError("the state is damaged: a length is negative")
         if code == "text":
             return pa.Array.from_buffers(type_, rows, [valid, offsets, self._buffer(last)])
-        return pa.Array.from_buffers(type_, rows, [valid, offsets], children=[self._unchecked(code.partition(" ")[2], last)])
+        inner = code.partition(" ")[2]
+        if pa.types.is_map(type_):
+            keys, items = self._unchecked("text", last), self._unchecked(inner, last)
+            below = pa.StructArray.from_arrays([keys, items], fields=[type_.key_field, type_.item_field])
+        else:
+            below = self._unchecked(inner, last)
+        return pa.Array.from_buffers(type_, rows, [valid, offsets], children=[below])
 
 
-def arrow_type(code: str) -> Any:
+def _struct_parts(code: str) -> list[tuple[str, str]]:
+    """Return the names and codes of a STRUCT's parts. StateError when the code says none."""
+    words = code.split(" ")
+    try:
+        parts, at = [], 2
+        for _ in range(int(words[1])):
+            end = _end_of_code(words, at + 1, DEPTH_MAX)
+            parts.append((words[at].replace("%20", " ").replace("%25", "%"), " ".join(words[at + 1 : end])))
+            at = end
+    except (IndexError, ValueError):
+        raise StateError("the state is damaged: the parts of an Arrow array are not known") from None
+    return parts
+
+
+def _end_of_code(words: list[str], at: int, levels: int) -> int:
+    """Return where the code that begins at a word ends."""
+    if levels == 0:
+        raise ValueError
+    match words[at]:
+        case "list" | "map":
+            return _end_of_code(words, at + 1, levels - 1)
+        case "decimal":
+            return at + 3
+        case "struct":
+            end = at + 2
+            for _ in range(int(words[at + 1])):
+                end = _end_of_code(words, end + 1, levels - 1)
+            return end
+    return at + 1
+
+
+def arrow_type(code: str, levels: int = DEPTH_MAX) -> Any:
     """Return the Arrow type of a code. StateError when there is none."""
     if code in ARROW_CODES:
         return ARROW_CODES[code]
     word, _, rest = code.partition(" ")
-    if word == "list" and rest.count(" ") < DEPTH_MAX:
-        return pa.list_(arrow_type(rest))
+    if levels and code.count(" ") < CODE_WORDS_MAX:
+        if word == "list":
+            return pa.list_(arrow_type(rest, levels - 1))
+        if word == "map":
+            return pa.map_(pa.string(), arrow_type(rest, levels - 1))
+        if word == "struct":
+            return pa.struct([pa.field(name, arrow_type(part, levels - 1)) for name, part in _struct_parts(code)])
     numbers = rest.split(" ")
     if word == "decimal" and len(numbers) == 2 and all(n.isascii() and n.isdigit() and len(n) < 3 for n in numbers):
         precision, scale = int(numbers[0]), int(numbers[1])

@@ -109,9 +109,18 @@ def arrow_code(type_: Any) -> str:
         return found
     if pa.types.is_list(type_):
         return f"list {arrow_code(type_.value_type)}"
+    if pa.types.is_map(type_) and type_.key_type == pa.string():
+        return f"map {arrow_code(type_.item_type)}"
+    if pa.types.is_struct(type_):
+        return " ".join(["struct", str(type_.num_fields), *(f"{_word(part.name)} {arrow_code(part.type)}" for part in type_)])
     if pa.types.is_decimal128(type_):
         return f"decimal {type_.precision} {type_.scale}"
     raise StateError(f"an Arrow array of {type_} can be no part of a state")
+
+
+def _word(name: str) -> str:
+    """Return a name as one word of a code."""
+    return name.replace("%", "%25").replace(" ", "%20")
 
 
 class _Writer:
@@ -336,12 +345,18 @@ class _Writer:
             self._bits(buffers[0], at, rows)
         if type_ == pa.bool_():
             self._bits(buffers[1], at, rows)
-        elif type_ == pa.string() or pa.types.is_list(type_):
+        elif pa.types.is_struct(type_):
+            for place in range(type_.num_fields):
+                self._arrow(array.field(place))
+        elif type_ == pa.string() or pa.types.is_list(type_) or pa.types.is_map(type_):
             offsets = np.frombuffer(buffers[1], dtype=np.int32, count=at + rows + 1)[at:]
             first, last = int(offsets[0]), int(offsets[-1])
             self._body(offsets - np.int32(first) if first else offsets)
             if type_ == pa.string():
                 self._bodies.append(b"" if last == first else memoryview(buffers[2])[first:last])
+            elif pa.types.is_map(type_):
+                self._arrow(array.keys.slice(first, last - first))
+                self._arrow(array.items.slice(first, last - first))
             else:
                 self._arrow(array.values.slice(first, last - first))
         else:

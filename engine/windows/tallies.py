@@ -175,7 +175,8 @@ class NumberedCodes(ValueCodes):
             known = np.flatnonzero(self._known)
             column = self._encoder.columns(known)[0]
             plain = plain_values(column) if self._type.is_arrow else column.values.tolist()
-            self._order = known[sorted(range(len(plain)), key=plain.__getitem__)] if len(known) else known
+            keys = plain if self._type.is_ordered else [repr(v) for v in plain]
+            self._order = known[sorted(range(len(plain)), key=keys.__getitem__)] if len(known) else known
             self._ranks = np.zeros(len(self._known), dtype=np.int64)
             self._ranks[self._order] = np.arange(len(self._order), dtype=np.int64)
         ranks: Int64Array = self._ranks[codes]

@@ -9,7 +9,9 @@
 | DATE | `2024-05-06` | same, bare |
 | INTERVAL | ISO 8601 duration of seconds: `PT1.5S` | same, bare |
 | TEXT | string, UTF-8 kept | quoted when empty or when it holds a comma, quote or line end |
+| JSON | as it is | same, quoted like TEXT |
 | LIST | array | the json form, quoted |
+| STRUCT, MAP | object | the json form, quoted |
 | NULL | null | empty |
 
 Everything is done a column at a time with Arrow kernels: a million rows take about a second a column at worst.
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from millstream.protocol.values import FIELD_METADATA
 from millstream.protocol.values import arrow_functions as pc
 
 _ESCAPED_IN_JSON = '["\\\\\\x00-\\x1f\\x7f]'  # what a JSON string may not hold bare (and DEL, for terminals)
@@ -37,7 +40,7 @@ Int64Array = npt.NDArray[np.int64]
 def json_lines(batch: Any) -> bytes:
     """Return the rows of a record batch as one JSON object a line, UTF-8, each line ended by a line feed."""
     names = [json.dumps(name, ensure_ascii=False) + ": " for name in batch.schema.names]
-    columns = [_json_column(column) for column in batch.columns]
+    columns = [_json_column(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
     return _lines(batch.num_rows, [(", " if i else "{") + name for i, name in enumerate(names)], columns, "}\n")
 
 
@@ -49,18 +52,23 @@ def csv_header(schema: Any) -> bytes:
 
 def csv_lines(batch: Any) -> bytes:
     """Return the rows of a record batch as CSV lines without the header."""
-    columns = [_csv_column(column) for column in batch.columns]
+    columns = [_csv_column(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
     return _lines(batch.num_rows, ["" if i == 0 else "," for i in range(len(columns))], columns, "\n")
 
 
 def display_columns(batch: Any, null: str = "NULL") -> list[list[str]]:
-    """Return the bare text of each column's values, for tables; lists in their JSON form."""
-    shown = []
-    for column in batch.columns:
-        is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
-        text = pc.if_else(pc.is_valid(column), _json_lists(column), pa.scalar(None, pa.string())) if is_list else _plain(column)
-        shown.append(pc.coalesce(text, null).to_pylist())
-    return shown
+    """Return the bare text of each column's values, for tables; nested values in their JSON form."""
+    texts = [
+        json_texts(column, field) if pa.types.is_nested(column.type) else _plain(column)
+        for column, field in zip(batch.columns, batch.schema, strict=True)
+    ]
+    return [pc.coalesce(text, null).to_pylist() for text in texts]
+
+
+def json_texts(column: Any, field: Any) -> Any:
+    """Return an Arrow array's values as JSON texts, NULL where NULL. `field` says where texts inside are JSON."""
+    text = _json_column(column, field)
+    return text if column.null_count == 0 else pc.if_else(pc.is_valid(column), text, pa.scalar(None, pa.string()))
 
 
 def _lines(rows: int, prefixes: list[str], columns: list[Any], suffix: str) -> bytes:
@@ -79,14 +87,14 @@ def _lines(rows: int, prefixes: list[str], columns: list[Any], suffix: str) -> b
     return bytes(memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
 
 
-def _json_column(column: Any) -> Any:
+def _json_column(column: Any, field: Any) -> Any:
     """Return a text column of JSON values, "null" where NULL."""
     kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _json_lists(column)
+    if pa.types.is_nested(kind):
+        return _json_nested(column, field.type)
     text = _plain(column)
     if _is_text(kind):
-        text = _json_strings(text)
+        text = text if field.metadata is not None and FIELD_METADATA.items() <= field.metadata.items() else _json_strings(text)
     elif pa.types.is_floating(kind):
         text = pc.if_else(pc.is_finite(column), text, pc.binary_join_element_wise('"', text, '"', ""))
     elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -94,11 +102,11 @@ def _json_column(column: Any) -> Any:
     return pc.coalesce(text, "null")
 
 
-def _csv_column(column: Any) -> Any:
+def _csv_column(column: Any, field: Any) -> Any:
     """Return a text column of CSV fields, empty where NULL."""
     kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        text = _csv_strings(pc.if_else(pc.is_valid(column), _json_lists(column), pa.scalar(None, pa.string())))
+    if pa.types.is_nested(kind):
+        text = _csv_strings(json_texts(column, field))
     else:
         text = _plain(column)
         if _is_text(kind):
@@ -151,14 +159,41 @@ def _csv_strings(text: Any) -> Any:
     return pc.replace_with_mask(text, special, quoted)
 
 
-def _json_lists(column: Any) -> Any:
-    """Render the elements, then join them list by list."""
-    rendered = _json_column(column.flatten())
-    lengths = pc.coalesce(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int32)
+def _json_nested(column: Any, kind: Any) -> Any:
+    """Render the parts, then join them value by value. `kind` is the type as the schema has it, with its fields' marks."""
+    if pa.types.is_struct(kind):
+        names = [json.dumps(part.name, ensure_ascii=False) + ": " for part in kind]
+        parts = [_json_column(array, part) for array, part in zip(column.flatten(), kind, strict=True)]
+        pieces = [piece for name, part in zip(names, parts, strict=True) for piece in (", " + name, part)]
+        pieces[0] = "{" + names[0]
+        text = pc.binary_join_element_wise(*pieces, "}", "")
+    elif pa.types.is_map(kind):
+        lists = pa.ListArray.from_arrays(column.offsets, pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"]))
+        keys, items = lists.flatten().flatten() if column.null_count == 0 else _without_null(lists, column).flatten().flatten()
+        rendered = pc.binary_join_element_wise(_json_strings(keys), _json_column(items, kind.item_field), ": ")
+        text = _enclosed("{", rendered, _lengths(column), "}")
+    else:
+        text = _enclosed("[", _json_column(column.flatten(), kind.value_field), _lengths(column), "]")
+    return text if column.null_count == 0 else pc.if_else(pc.is_valid(column), text, "null")
+
+
+def _without_null(lists: Any, column: Any) -> Any:
+    """Return lists that have no items where the column is NULL."""
+    return pc.if_else(pc.is_valid(column), lists, pa.scalar(None, lists.type))
+
+
+def _lengths(column: Any) -> Any:
+    if pa.types.is_map(column.type):
+        lengths = np.diff(column.offsets.to_numpy(zero_copy_only=False))
+        return lengths if column.null_count == 0 else np.where(pc.is_valid(column).to_numpy(zero_copy_only=False), lengths, 0)
+    return pc.coalesce(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int32)
+
+
+def _enclosed(opening: str, rendered: Any, lengths: Any, closing: str) -> Any:
+    """Join rendered items list by list."""
     offsets = np.concatenate((np.zeros(1, dtype=np.int32), np.cumsum(lengths, dtype=np.int32)))
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), rendered), pa.scalar(", ", pa.string()))
-    text = pc.binary_join_element_wise("[", joined, "]", "")
-    return pc.if_else(pc.is_valid(column), text, "null")
+    return pc.binary_join_element_wise(opening, joined, closing, "")
 
 
 def _floats(column: Any) -> Any:

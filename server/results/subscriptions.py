@@ -324,7 +324,7 @@ class ResultEncoder:
             return {}
         if self._batches is not None:
             return {"payload": result.payload() or self._batches.encode(result.to_arrow())}
-        columns = [[plain_value(v) for v in column.to_pylist()] for column in _as_plain(result.to_arrow())]
+        columns = [[plain_value(v) for v in column.to_pylist(maps_as_pydicts="strict")] for column in _as_plain(result.to_arrow())]
         return {"values": [list(row) for row in zip(*columns, strict=True)]}
 
 
@@ -338,11 +338,15 @@ def _as_plain(batch: Any) -> list[Any]:
 
 
 def _storage(data_type: Any) -> Any:
-    """Return the integer type behind a type of times, in lists too, else the type itself."""
+    """Return the integer type behind a type of times, inside nested types too, else the type itself."""
     import pyarrow as pa
 
     if pa.types.is_list(data_type):
         return pa.list_(_storage(data_type.value_type))
+    if pa.types.is_map(data_type):
+        return pa.map_(data_type.key_type, _storage(data_type.item_type))
+    if pa.types.is_struct(data_type):
+        return pa.struct([(part.name, _storage(part.type)) for part in data_type])
     if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
         return pa.int64()
     return pa.int32() if pa.types.is_date32(data_type) else data_type
@@ -354,4 +358,6 @@ def plain_value(value: Any) -> Any:
         return f"{value:f}"
     if isinstance(value, list):
         return [plain_value(v) for v in value]
+    if isinstance(value, dict):
+        return {name: plain_value(v) for name, v in value.items()}
     return value

@@ -210,7 +210,7 @@ def test_a_nested_value_or_a_number_for_an_instant_is_one_refused_row(
         + '{"ts": "1970-01-01T00:00:03Z", "t": ' + "[" * 500 + "]" * 500 + "}\n"
         + '{"ts": "1970-01-01T00:00:04Z", "t": "c"}\n'
     )  # fmt: skip
-    nested = "column t: {} is not TEXT (give its parts columns of their own, or send the whole as one text)"
+    nested = "column t: {} is not TEXT (declare the column JSON, a STRUCT or a LIST, or give its parts columns of their own)"
 
     async def test(harness: Harness) -> None:
         monkeypatch.setenv("MILLSTREAM_SERVER", harness.address)

@@ -1,7 +1,7 @@
 """The examples of docs/language.md, docs/semantics.md and docs/recipes.md do what the page says.
 
-A block ```sql is a script. Blocks ```csv NAME (rows of a stream), ```jsonl (a timeline) or ```python FILE (a file that it names) after it
-are its input, and ```json what comes out, or ```error how it is refused. A script with neither need only be understood.
+A block ```sql is a script. Blocks ```csv NAME or ```jsonl NAME (rows of a stream), ```jsonl (a timeline) or ```python FILE (a file that
+it names) after it are its input, and ```json what comes out, or ```error how it is refused. A script with neither need only be understood.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def examples() -> list[Example]:
             kind, name, body = block.groups()
             if kind == "sql":
                 found.append(Example(f"{page}:{text.count(chr(10), 0, block.start()) + 1}", body))
-            elif kind == "csv":
-                found[-1].inputs.append((name, body))
+            elif kind == "csv" or (kind == "jsonl" and name):
+                found[-1].inputs.append((f"{name}.{kind}", body))
             elif kind == "python":
                 found[-1].files.append((name, body))
             elif kind == "jsonl":
@@ -56,9 +56,9 @@ def examples() -> list[Example]:
 def check(example: Example, folder: Path) -> None:
     inputs = []
     for name, rows in example.inputs:
-        path = folder / f"{name}.csv"
+        path = folder / name
         path.write_text(rows, "utf-8")
-        inputs.append((name, path))
+        inputs.append((path.stem, path))
     for name, text in example.files:
         (folder / name).write_text(text, "utf-8")
     timeline = None

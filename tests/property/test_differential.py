@@ -19,6 +19,7 @@ from millstream.engine.plan.plan_writer import to_plan_object
 from tests.property.oracle import values
 from tests.property.oracle.join_queries import asof_query, join_query, table_query, union_query
 from tests.property.oracle.nested import nested_query
+from tests.property.oracle.nested_types import nested_columns, nested_row, nested_values_query
 from tests.property.oracle.queries import (
     distinct_query,
     empty_query,
@@ -130,7 +131,18 @@ def as_of(seed: int, kept: Kept = None) -> Scenario:
     return scenario
 
 
-SHAPES = {f.__name__: f for f in (windows, local_time, selections, nested, unions, joins, tables, as_of)}
+def nested_values(seed: int, kept: Kept = None) -> Scenario:
+    choice = random.Random(seed)
+    scenario = Scenario(choice, choice.choice([0, 2, 5]))
+    columns = scenario.stream("s", nested_columns(choice))
+    for number, moment in enumerate(random_times(choice, choice.randint(0, 30))):
+        scenario.arrivals.append(("s", nested_row(choice, columns, moment, number)))
+    scenario.keep(kept)
+    scenario.queries = [nested_values_query(choice, scenario.feed("s")) for _ in range(QUERIES)]
+    return scenario
+
+
+SHAPES = {f.__name__: f for f in (windows, local_time, selections, nested, nested_values, unions, joins, tables, as_of)}
 
 
 def failing(scenario: Scenario, way: Way) -> list[str]:

@@ -99,7 +99,13 @@ def _compressed(batch: pa.RecordBatch, codec: str) -> bytes:
 
 @pytest.mark.parametrize(
     "data_type",
-    [pa.dictionary(pa.int32(), pa.string()), pa.struct([("a", pa.int32()), ("b", pa.int32())]), pa.binary(), pa.decimal256(50, 2)],
+    [
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.list_(pa.dictionary(pa.int32(), pa.string())),
+        pa.map_(pa.int32(), pa.int32()),
+        pa.binary(),
+        pa.decimal256(50, 2),
+    ],
 )
 def test_types_without_counterpart_are_refused_by_column(data_type: pa.DataType) -> None:
     with pytest.raises(RemoteProtocolError, match="column 'v'"):

@@ -51,7 +51,7 @@ FLINK = (
     Typed("CREATE VIEW hot AS SELECT * FROM readings WHERE value > 30", "CREATE STREAM hot AS SELECT * FROM readings WHERE value > 30"),
     Typed("SELECT r.sensor, s.room FROM readings AS r JOIN sensors FOR SYSTEM_TIME AS OF r.ts AS s ON r.sensor = s.sensor"),
     Typed("SELECT o.id FROM orders o, payments p WHERE o.id = p.id AND p.ts BETWEEN o.ts AND o.ts + INTERVAL '1' HOUR"),
-    Typed("SELECT JSON_VALUE(item, '$.name') FROM orders", "SELECT item FROM orders"),
+    Typed("SELECT JSON_VALUE(item, '$.name') FROM orders"),
     Typed(
         "SELECT sensor, COLLECT(value) FROM readings GROUP BY sensor",
         "SELECT sensor, ARRAY_AGG(DISTINCT value) AS found FROM readings GROUP BY sensor",
@@ -105,7 +105,7 @@ POSTGRESQL = (
         "SELECT time_bucket('5 minutes', ts), AVG(value) FROM readings GROUP BY 1",
         "SELECT window_start, AVG(value) AS mean FROM readings [RANGE 5 MINUTES SLIDE 5 MINUTES]",
     ),
-    Typed("SELECT item ->> 'name' FROM orders", "SELECT item FROM orders"),
+    Typed("SELECT item ->> 'name' FROM orders"),
     Typed("SELECT ts::date, value::int FROM readings WHERE sensor ~* '^a' AND value BETWEEN 1 AND 2"),
     Typed("SELECT MD5(item) FROM orders", "CREATE FUNCTION md5 (t TEXT) RETURNS TEXT FROM 'hashes.py'"),
     Typed(
@@ -149,8 +149,8 @@ SPARK = (
         "SELECT r.* FROM readings r LEFT SEMI JOIN sensors s ON r.sensor = s.sensor",
         "SELECT r.* FROM readings r JOIN sensors s ON r.sensor = s.sensor",
     ),
-    Typed("SELECT STRUCT(sensor, value) FROM readings", "SELECT sensor, value FROM readings"),
-    Typed("SELECT get_json_object(item, '$.name') FROM orders", "SELECT item FROM orders"),
+    Typed("SELECT STRUCT(sensor, value) FROM readings"),
+    Typed("SELECT get_json_object(item, '$.name') FROM orders", "SELECT JSON_VALUE(item, '$.name') AS name FROM orders"),
     Typed(
         "SELECT sensor, percentile_approx(value, 0.95) FROM readings GROUP BY sensor",
         "SELECT sensor, APPROX_PERCENTILE(value, 0.95) AS p95 FROM readings GROUP BY sensor",

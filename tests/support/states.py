@@ -38,6 +38,10 @@ SKETCHES = (
     "APPROX_COUNT_DISTINCT(t) AS a, APPROX_PERCENTILE(v, 0.4) AS b, APPROX_TOP_K(t, 2) AS c, APPROX_TOP_K(w, 2) AS d, "
     "APPROX_TOP_K(i, 3) AS e"
 )
+NESTED = (
+    "(SELECT ts, {'k': k, 'l': ARRAY[t, 'x'], 'd': day} AS p, MAP {'a': v, 'b': NULL} AS q, CAST(ROW(i AS i, t AS t) AS JSON) AS j,"
+    " ARRAY[b, i > 3] AS g FROM s)"
+)
 CASES: Mapping[str, str] = {
     **{
         f"{shape}_{kind}": f"SELECT {key}, {calls} FROM s {window} GROUP BY {key}"
@@ -94,6 +98,10 @@ CASES: Mapping[str, str] = {
     "full_join": "SELECT s.v AS a, r.v AS b FROM s FULL JOIN r ON s.w = r.w WITHIN 6 MICROSECONDS WHERE s.v > 0.2 OR s.v IS NULL",
     "asof": "SELECT s.v AS a, r.t AS b FROM s LEFT ASOF JOIN r ON s.k = r.k AND r.ts <= s.ts",
     "table_join": "SELECT s.v AS a, m.name AS b FROM s LEFT JOIN m ON s.k = m.k",
+    "nested": f"SELECT g, FIRST(p) AS a, LAST(q) AS b, ARRAY_AGG(j) AS c, COUNT(DISTINCT p) AS d FROM {NESTED} {SLIDING} GROUP BY g",
+    "nested_join": f"SELECT x.p AS p, y.q AS q, x.j AS j FROM {NESTED} x JOIN {NESTED} y ON x.g = y.g WITHIN 6 MICROSECONDS",
+    "nested_keys": f"SELECT p, q, j, COUNT(*) AS n FROM {NESTED} {TUMBLING} GROUP BY p, q, j",
+    "unnest": f"SELECT item, COUNT(*) AS n FROM s {TUMBLING}, UNNEST(ARRAY[k, i]) AS u(item) GROUP BY item",
     "two_steps": f"SELECT a, COUNT(*) AS n FROM (SELECT k, COUNT(*) AS a FROM s {TUMBLING} GROUP BY k) {TUMBLING} GROUP BY a",
 }
 SHARED = {

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import BOOLEAN, Kind
+from millstream.engine.data.types import BOOLEAN
 from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expression
 from millstream.engine.expressions.ir import Call, Case, Expression, Literal, children, transform
 from millstream.engine.expressions.kernel import EvaluationContext
@@ -21,12 +21,13 @@ from millstream.engine.plan.rules.rewriting import bottom_up
 
 
 @dataclass(slots=True)
-class _OneRow:
+class ConstantRow:
     """A single row without columns."""
 
     rows: int = 1
 
     def column(self, position: int) -> Column:
+        """A constant reads none."""
         raise AssertionError(f"a constant reads column {position}")
 
 
@@ -35,12 +36,12 @@ def evaluate(expression: Expression) -> Expression:
     parts = children(expression)
     if not parts and not isinstance(expression, Call):
         return expression
-    if not all(isinstance(part, Literal) for part in parts) or expression.type.kind is Kind.LIST:
+    if not all(isinstance(part, Literal) for part in parts) or expression.type.is_nested:
         return expression
     if (isinstance(expression, Call) and expression.function in NOT_CONSTANT) or user_function_of(expression) is not None:
         return expression
     context = EvaluationContext()
-    column = compile_expression(expression)(_OneRow(), context)
+    column = compile_expression(expression)(ConstantRow(), context)
     return expression if context.errors else Literal(expression.type, _value(column))
 
 

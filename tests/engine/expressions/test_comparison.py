@@ -110,7 +110,7 @@ def test_text_and_numbers_are_never_compared_silently(table: Any) -> None:
 def test_lists_are_equal_by_elements_and_have_no_order(table: Any, run: Any) -> None:
     rows = table((list_of(BIGINT), [[1, 2], [1], None]), (list_of(BIGINT), [[1, 2], [2], [1]]))
     assert run(call("=", rows.refs), rows).values == [True, False, None]
-    with pytest.raises(TypeProblem, match="lists have no order"):
+    with pytest.raises(TypeProblem, match="have no order"):
         call("<", rows.refs)
 
 

@@ -353,7 +353,9 @@ def test_a_nested_column_is_refused_row_by_row_with_what_to_do(one_type: Any) ->
     for values in ([{"a": 1}, None], [[1, 2], None]):
         taken = one_type(TEXT).arrow(pa.table({"v": pa.array(values)}))
         assert taken.rows == 1
-        assert "is not TEXT (give its parts columns of their own, or send the whole as one text)" in taken.rejected[0].reason
+        assert (
+            "is not TEXT (declare the column JSON, a STRUCT or a LIST, or give its parts columns of their own)" in taken.rejected[0].reason
+        )
 
 
 def test_a_column_that_stands_twice_is_refused(coercer: Any) -> None:

@@ -208,7 +208,7 @@ def random_grouped(choice: random.Random, columns: Columns, window: Window, *, p
     where = maker.condition(2) if window.where_allowed and choice.random() < 0.4 else None
     items = [random_aggregate(choice, maker, plain) for _ in range(choice.randint(1, 4))]
     known = dict(columns)
-    usable = [(i.sql, i.type) for i in items if i.type in TYPES] + [(k, known[k]) for k in keys]
+    usable = [(i.sql, i.type) for i in items if i.type in TYPES] + [(k, known[k]) for k in keys if known[k] in TYPES]
     over = Maker(choice, usable)
     having = over.condition(1) if usable and choice.random() < 0.2 else None
     outer = over.make(choice.choice(usable)[1], 1) if usable and choice.random() < 0.3 else None
@@ -218,7 +218,7 @@ def random_grouped(choice: random.Random, columns: Columns, window: Window, *, p
     select += [f"{outer.sql} AS {prefix}y"] if outer is not None else []
     tail = (f" WHERE {where.sql}" if where is not None else "") + (f" GROUP BY {', '.join(keys)}" if keys else "")
     tail += f" HAVING {having.sql}" if having is not None else ""
-    out: Columns = [(b, TIMESTAMP) for b in bounds] + [(k, known[k]) for k in keys]
+    out: Columns = [(b, TIMESTAMP) for b in bounds] + [(k, known[k]) for k in keys if known[k] in TYPES]
     out += [(f"{prefix}x{i}", item.type) for i, item in enumerate(items)]
     out += [(f"{prefix}y", outer.type)] if outer is not None else []
     return Grouped(", ".join(select), tail, out, asked.answer, where is not None)

@@ -15,7 +15,7 @@ from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.server.run.embedded import Replay, ReplayOutcome, run_replay
 
-from tests.property.oracle import values
+from tests.property.oracle import nested_types, values
 from tests.property.oracle.aggregates import Near, matches
 from tests.property.oracle.expressions import Columns, Row
 from tests.property.oracle.feeds import Feed, source
@@ -47,9 +47,9 @@ class Scenario:
     definitions: list[str] = field(default_factory=list)
     queries: list[Expected] = field(default_factory=list)
 
-    def stream(self, name: str) -> Columns:
-        """Define a stream of random columns."""
-        columns = self.schemas[name] = random_columns(self.choice)
+    def stream(self, name: str, columns: Columns | None = None) -> Columns:
+        """Define a stream, of random columns if none are given."""
+        columns = self.schemas[name] = random_columns(self.choice) if columns is None else columns
         listed = ", ".join(f"{n} {t}" for n, t in columns)
         self.definitions.append(f"CREATE STREAM {name} ({listed}) TIMESTAMP BY ts UNIT s DELAY {self.delay} SECONDS")
         return columns
@@ -70,7 +70,7 @@ class Scenario:
         lines = []
         for stream, row in self.arrivals:
             kinds = dict(self.schemas[stream])
-            lines.append(json.dumps({"stream": stream, "row": {k: values.as_json(v, kinds.get(k, "TEXT")) for k, v in row.items()}}))
+            lines.append(json.dumps({"stream": stream, "row": {k: _as_json(v, kinds.get(k, "TEXT")) for k, v in row.items()}}))
         return "".join(line + "\n" for line in lines)
 
     def run(self, way: Way, script: str | None = None) -> ReplayOutcome:
@@ -81,6 +81,10 @@ class Scenario:
             text = self.script() if script is None else script
             sharing = SHARING_DEFAULT if way.sharing else SHARING_OFF
             return run_replay(Replay(text, (), path, way.policy, way.workers, way.train, way.rules_off, sharing))
+
+
+def _as_json(value: Any, kind: str) -> Any:
+    return nested_types.as_json(value, kind) if isinstance(kind, nested_types.Nested) or kind == "JSON" else values.as_json(value, kind)
 
 
 def random_columns(choice: random.Random) -> Columns:

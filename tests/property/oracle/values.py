@@ -66,8 +66,10 @@ def shown(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else str(value) if math.isinf(value) else value + 0.0
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [shown(v) for v in value]
+    if isinstance(value, dict):
+        return {name: shown(v) for name, v in value.items()}
     if isinstance(value, datetime.datetime):
         return (value - EPOCH) // datetime.timedelta(microseconds=1)
     if isinstance(value, datetime.date):
@@ -79,6 +81,10 @@ def key_of(value: Any) -> Any:
     """K7: one zero, one NaN; NULL is a value of its own, TRUE is not 1."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN", None
+    if isinstance(value, dict):
+        return tuple(key_of(part) for part in value.values())
+    if isinstance(value, list | tuple):
+        return tuple(key_of(item) for item in value)
     return type(value) is bool, value
 
 
