@@ -16,7 +16,9 @@ from millstream.client.commands.common import (
     stop_following,
     subscribed,
     text_of,
+    warn,
 )
+from millstream.client.errors import MillstreamError
 from millstream.client.statements import split_script
 
 if TYPE_CHECKING:
@@ -55,8 +57,13 @@ def run_script(client: Client, script: str, format: str | None, *, durable_too: 
     statements = split_script(script)
     running: list[tuple[str, BlockingSubscription, bool]] = []
     bare = 0
-    for statement in statements:
-        answer = client.execute(statement)
+    for number, statement in enumerate(statements, 1):
+        try:
+            answer = client.execute(statement)
+        except MillstreamError:
+            if number < len(statements):
+                warn(f"statement {number} of {len(statements)} failed; those after it did not run")
+            raise
         if answer.continuous and answer.query is not None and (durable_too or not answer.durable):
             bare += not answer.durable
             name = answer.query.name if answer.durable else f"q{bare}"

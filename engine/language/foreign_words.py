@@ -54,6 +54,11 @@ STATEMENTS = (
     ("CREATE MATERIALIZED VIEW", "PostgreSQL", "write CREATE QUERY name AS SELECT …; FETCH QUERY name reads its answer so far"),
     ("CREATE VIEW | CREATE TEMPORARY VIEW | CREATE TEMP VIEW", "PostgreSQL, Flink, Spark", _DERIVED),
     ("CREATE OR REPLACE", "ksqlDB, PostgreSQL, Spark", "DROP it first, or write CREATE … IF NOT EXISTS"),
+    (
+        "CREATE STREAM … WITH ( | CREATE TABLE … WITH (",
+        "ksqlDB, Flink",
+        "leave WITH (…) out: rows come from publishers, and results go to subscribers",
+    ),
     ("CREATE TABLE … AS", "ksqlDB, Spark, PostgreSQL", "write CREATE QUERY name AS SELECT …; FETCH QUERY name reads its answer so far"),
     ("CREATE SCHEMA", "Esper, PostgreSQL", "write CREATE STREAM name (ts TIMESTAMP, …) TIMESTAMP BY ts; names have no schemas"),
     ("CREATE WINDOW", "Esper", "write CREATE TABLE name (…, PRIMARY KEY (k)) for the last row of each key, or a window in each query"),

@@ -51,7 +51,7 @@ def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], f
     from millstream.feeder.spark.run import SparkScript
     from millstream.server.run.output import write_results
 
-    with _told(), _session(master) as session:
+    with _told(), _session(master) as session, _told():  # Spark's own words are gone with its session
         found = SparkScript(session, _text(script), inputs, partitions)
         names = [q.name for q in found.script.queries]
         strange = next((name for name in outputs if name not in names), None)
@@ -67,6 +67,55 @@ def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], f
             click.echo(message, err=True)
         write_results(results, format_, sys.stdout.buffer)
         sys.stdout.buffer.flush()
+
+
+@spark.command("stream")
+@_SCRIPT
+@click.option(
+    "--source", "sources", metavar="STREAM=FOLDER", multiple=True, required=True, callback=_pairs, help="A folder in which files arrive."
+)
+@click.option(
+    "--output",
+    "outputs",
+    metavar="QUERY=FOLDER",
+    multiple=True,
+    required=True,
+    callback=_pairs,
+    help="Where a query's rows go.",
+)
+@click.option("--checkpoint", required=True, metavar="FOLDER", help="Where the run notes how far it is; the same command goes on.")
+@click.option("--once", is_flag=True, help="Stop when all files that are there have been read.")
+@click.option("--finish", is_flag=True, help="As --once, and then end the streams: open windows give their last results.")
+@_PARTITIONS
+@_MASTER
+def stream_command(
+    script: Path,
+    sources: dict[str, str],
+    outputs: dict[str, str],
+    checkpoint: str,
+    once: bool,
+    finish: bool,
+    partitions: int | None,
+    master: str,
+) -> None:
+    """Run SCRIPT over files as they arrive, until Ctrl-C.
+
+    Each result is written once, also when the command is killed and run again. A file must be moved into its folder whole. The number of
+    partitions is that of the first run.
+    """
+    from millstream.feeder.spark.stream import StreamRun
+
+    with _told(), _session(master) as session, _told():  # Spark's own words are gone with its session
+        run = StreamRun(session, _text(script), sources, outputs, checkpoint, partitions)
+        query = run.start(once=once or finish)
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            query.stop()
+            return
+        if finish:
+            run.end()
+        click.echo(f"{run.manifest.batch + 1} batches, {sum(run.manifest.places.values())} rows in all queries", err=True)
 
 
 @spark.command("explain")

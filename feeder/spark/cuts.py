@@ -89,11 +89,11 @@ class _Uncut(Exception):
     """A part cannot be spread; the text says why."""
 
 
-def cut(root: Node) -> Cut:
-    """Return how a plan is cut."""
+def cut(root: Node, in_batches: bool = False) -> Cut:
+    """Return how a plan is cut; with `in_batches` for rows that come in batches, where state is kept by bucket and nothing follows it."""
     labels = _Labels()
     try:
-        found = _cut(root)
+        found = _cut_for_batches(root) if in_batches else _cut(root)
     except _Uncut as reason:
         found = Cut(ONE_PLACE, (), reason=str(reason))
     return replace(found, operators=labels.of(root, found))
@@ -124,6 +124,13 @@ def _cut(root: Node) -> Cut:
             raise
         schema = lower.recipe.schema
         return replace(below, rest=_replaced(root, lower, SourceNode(REST, schema)), reason=str(reason))
+
+
+def _cut_for_batches(root: Node) -> Cut:
+    _check_sources(root)
+    if _is_anywhere(root):
+        return Cut(ANYWHERE, (Exchange("x0", root, base_streams(root)),))
+    return _keyed(root, _top(root))
 
 
 def _check_sources(node: Node) -> None:
@@ -204,15 +211,21 @@ def _replaced(node: Node, old: PhysicalNode, new: SourceNode) -> Node:
 
 def _spread(root: Node) -> Cut:
     """Return how a part whose top operators look at one row at a time, over one that does not, is spread; _Uncut when it cannot be."""
+    top = _top(root)
+    if isinstance(top.recipe, AggregateRecipe) and _is_mergeable(top):
+        return _merged(root, top)
+    return _keyed(root, top)
+
+
+def _top(root: Node) -> PhysicalNode:
+    """Return the topmost operator that keeps state."""
     top = root
     while isinstance(top, PhysicalNode) and is_stateless(top.recipe):
         if len(top.inputs) != 1:
             raise _Uncut("a union over operators that keep state")
         top = top.inputs[0].node
     assert isinstance(top, PhysicalNode)
-    if isinstance(top.recipe, AggregateRecipe) and _is_mergeable(top):
-        return _merged(root, top)
-    return _keyed(root, top)
+    return top
 
 
 def _above(node: Node, top: PhysicalNode, made: Node, extra: Sequence[Field]) -> Node:

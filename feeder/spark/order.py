@@ -20,18 +20,22 @@ STEPS_MAX = 50_000_000
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The greatest event time so far of one input: from row `places[i]` on it is `values_us[i]` (both rise); `rows` in all."""
+    """The greatest event time so far of one input: from row `places[i]` on it is `values_us[i]` (both rise); `rows` in all.
+
+    `start_us` is the greatest before the first of these rows, TIME_MIN where they are the first of all.
+    """
 
     values_us: Int64Array
     places: Int64Array
     rows: int
     delay_us: int
+    start_us: int = TIME_MIN
 
     def before(self, keys_us: Int64Array, or_equal: bool) -> tuple[Int64Array, Int64Array]:
         """Return for each key how many rows have a greatest time so far below it (or equal to it), and W after those."""
         at = np.searchsorted(self.values_us, keys_us, side="right" if or_equal else "left")
         counts = np.append(self.places, self.rows)[at]
-        watermarks = np.concatenate((np.array([TIME_MIN]), self.values_us - self.delay_us))[at]
+        watermarks = np.append(last_watermark(self.start_us, self.delay_us), self.values_us - self.delay_us)[at]
         return counts, watermarks
 
 
@@ -72,11 +76,11 @@ def steps_of(times_us: Int64Array) -> tuple[Int64Array, Int64Array]:
     return running[rises], rises
 
 
-def joined_steps(blocks: Sequence[tuple[Int64Array, Int64Array, int]], delay_us: int) -> Steps:
+def joined_steps(blocks: Sequence[tuple[Int64Array, Int64Array, int]], delay_us: int, start_us: int = TIME_MIN) -> Steps:
     """Return the steps of an input from those of its blocks: (values, places in the block, rows) each."""
     values: list[Int64Array] = []
     places: list[Int64Array] = []
-    rows, greatest = 0, TIME_MIN
+    rows, greatest = 0, start_us
     for found, at, count in blocks:
         above = found > greatest
         values.append(found[above])
@@ -84,7 +88,7 @@ def joined_steps(blocks: Sequence[tuple[Int64Array, Int64Array, int]], delay_us:
         rows += count
         greatest = max(greatest, int(found[-1])) if len(found) else greatest
     empty = np.empty(0, dtype=np.int64)
-    return Steps(np.concatenate(values) if values else empty, np.concatenate(places) if places else empty, rows, delay_us)
+    return Steps(np.concatenate(values) if values else empty, np.concatenate(places) if places else empty, rows, delay_us, start_us)
 
 
 def moves_of(stream: str, streams: Sequence[str], steps: Mapping[str, Steps]) -> tuple[Int64Array, Int64Array]:
@@ -98,12 +102,13 @@ def moves_of(stream: str, streams: Sequence[str], steps: Mapping[str, Steps]) ->
     return places, own.values_us - own.delay_us
 
 
-def least_moves(moves: Sequence[tuple[Int64Array, Int64Array]]) -> tuple[Int64Array, Int64Array]:
+def least_moves(moves: Sequence[tuple[Int64Array, Int64Array]], steps: Sequence[Steps]) -> tuple[Int64Array, Int64Array]:
     """Return how the least of several watermarks moves."""
     if len(moves) == 1:
         return moves[0]
     places = np.unique(np.concatenate([at for at, _ in moves]))
-    stood = [np.append(TIME_MIN, values)[np.searchsorted(at, places, side="right")] for at, values in moves]
+    starts = [last_watermark(own.start_us, own.delay_us) for own in steps]
+    stood = [np.append(start, values)[np.searchsorted(at, places, "right")] for start, (at, values) in zip(starts, moves, strict=True)]
     return places, np.minimum.reduce(stood)
 
 

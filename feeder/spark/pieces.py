@@ -38,7 +38,7 @@ class Task:
     """What every task of a query is told: the script and the query's place in it, how many buckets, and how inputs stand together.
 
     `steps` has the step functions of the inputs where the query reads several, by stream. `last_us` is W behind each stream's last row,
-    `places` how many rows there are in all.
+    `places` how many rows there are in all, of which `offset` came in earlier batches where rows come in batches (`in_batches`).
     """
 
     text: str
@@ -47,11 +47,13 @@ class Task:
     steps: Mapping[str, Steps]
     last_us: Mapping[str, int]
     places: int = 0
+    offset: int = 0
+    in_batches: bool = False
 
     @property
     def cut(self) -> Cut:
         """The query's cut, made once in each Python worker."""
-        return _cut(self.text, self.query)
+        return _cut(self.text, self.query, self.in_batches)
 
     @property
     def streams(self) -> Mapping[str, StreamDefinition]:
@@ -73,13 +75,13 @@ class Begin:
 
 
 @lru_cache(maxsize=64)
-def _cut(text: str, query: int) -> Cut:
-    return whole_or_cut(read_script(text).queries[query].root)
+def _cut(text: str, query: int, in_batches: bool) -> Cut:
+    return whole_or_cut(read_script(text).queries[query].root, in_batches)
 
 
-def whole_or_cut(root: Node) -> Cut:
+def whole_or_cut(root: Node, in_batches: bool = False) -> Cut:
     """Return the cut of a plan; one that cannot be spread is a bucket of all rows of its streams."""
-    found = cut(root)
+    found = cut(root, in_batches)
     if found.exchanges:
         return found
     streams = _sources(root)
@@ -110,18 +112,19 @@ def run_block(task: Task, block: Block, begin: Begin) -> Iterator[Sent]:
     if not count:
         return
     placed = place_rows(block.stream, rows.times_us, begin.first, begin.before_us, definition.time.delay_us, task.inputs, task.steps)
+    at_all = placed.places + task.offset
     for exchange in mine:
         number = plan.exchanges.index(exchange)
-        trains = _first_stage(task, exchange, block.stream, rows.columns, rows.times_us, placed.places, placed.watermarks_us)
+        trains = _first_stage(task, exchange, block.stream, rows.columns, rows.times_us, at_all, placed.watermarks_us)
         for train in trains:
             at = train.seq.array() - 1
             columns = [train.column(i) for i in range(len(train.schema))]
             if plan.second is None:
-                yield 0, (number, _bytes(train.schema, columns, {_ORDER_NAMES[0]: placed.places[at]}))
+                yield 0, (number, _bytes(train.schema, columns, {_ORDER_NAMES[0]: at_all[at]}))
                 continue
             extra = {}
             if plan.label != MERGEABLE:
-                extra = {PLACE: placed.places[at], _TIME: train.time.array()}
+                extra = {PLACE: at_all[at], _TIME: train.time.array()}
                 for other, each in enumerate(plan.exchanges):
                     extra[f"_w{other}"] = _least([placed.watermarks_us[s] for s in each.streams])[at]
             for bucket, index in buckets_of([columns[k] for k in exchange.keys], train.rows, task.buckets):
@@ -207,18 +210,24 @@ def run_bucket(task: Task, bucket: int, sent: Iterable[tuple[int, bytes]]) -> It
     """Run the second stage over a bucket's rows and yield its results with their order, as Arrow bytes."""
     plan = task.cut
     assert plan.second is not None
-    by_exchange: dict[int, list[pa.Table]] = {}
-    for number, data in sent:
-        by_exchange.setdefault(number, []).append(_table(data))
+    tables = read_sent(sent)
     engine = second_engine(plan)
     if plan.label == MERGEABLE:
-        for table in by_exchange.get(0, []):
+        for table in tables.values():
             engine.take(plan.exchanges[0].name, _columns(table, schema_of(plan.exchanges[0].root)))
         engine.end()
     else:
-        feed_bucket(engine, task, {n: pa.concat_tables(tables) for n, tables in by_exchange.items()})
+        feed_bucket(engine, task, tables)
         end_bucket(engine, task)
     yield from ordered(plan, engine.results())
+
+
+def read_sent(sent: Iterable[tuple[int, bytes]]) -> dict[int, pa.Table]:
+    """Return what was sent to a bucket, one table an exchange."""
+    by_exchange: dict[int, list[pa.Table]] = {}
+    for number, data in sent:
+        by_exchange.setdefault(number, []).append(_table(data))
+    return {number: pa.concat_tables(tables) for number, tables in by_exchange.items()}
 
 
 def end_bucket(engine: PieceEngine, task: Task) -> None:
@@ -294,7 +303,11 @@ def _moves_below(moves: Mapping[str, Moves], lo: int, hi: int) -> dict[str, Move
 def exact_moves(task: Task) -> dict[str, Moves]:
     """Return all moves of W of each exchange, where an answer depends on which row of all made them."""
     alone = {s: moves_of(s, task.inputs, task.steps) for s in task.inputs}
-    return {e.name: Moves(*least_moves([alone[s] for s in e.streams])) for e in task.cut.exchanges}
+    found = {}
+    for exchange in task.cut.exchanges:
+        places, values = least_moves([alone[s] for s in exchange.streams], [task.steps[s] for s in exchange.streams])
+        found[exchange.name] = Moves(places + task.offset, values)
+    return found
 
 
 def ordered(plan: Cut, trains: Sequence[Train]) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.blocks import Block, BlockFacts, blocks_of, facts_of
@@ -41,13 +42,16 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where blocks stand: how each begins, W behind each stream's last row, step functions where several streams are read, all rows."""
+    """Where blocks stand: how each begins, W behind each stream's last row, step functions where they were asked for, all rows.
+
+    `greatest_us` is the greatest event time of each stream.
+    """
 
     begins: Mapping[tuple[str, int], Begin]
     last_us: Mapping[str, int]
     steps: Mapping[str, Steps]
     rows: int
-    facts: Sequence[BlockFacts]
+    greatest_us: Mapping[str, int]
 
 
 class SparkScript:
@@ -65,6 +69,7 @@ class SparkScript:
                     raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.script.streams))
         self._blocks: dict[str, Any] = {}
         self._told: set[str] = set()
+        self._placed: dict[tuple[tuple[str, ...], bool], Placement] = {}
 
     # -- answers ----------------------------------------------------------------------------------------------------------------
 
@@ -110,18 +115,16 @@ class SparkScript:
         """Return an RDD of Arrow bytes: the results of a query, with their order."""
         query = self.script.queries[number]
         task, blocks, placement = self.prepared(number)
-        sent = _stage_one(blocks, task, placement)
+        sent = stage_one(blocks, task, placement)
         plan = task.cut
         self.messages += [f"{query.name} ran in one place: {plan.reason}"] if plan.reason and plan.rest is None else []
         if plan.second is None:
             return sent.map(lambda item: item[1][1])
-        keyed = sent.partitionBy(task.buckets, _identity)
+        keyed = sent.partitionBy(task.buckets, identity)
         done = keyed.mapPartitionsWithIndex(lambda bucket, items: run_bucket(task, bucket, (item[1] for item in items)))
         if plan.rest is not None:
             done = (
-                done.map(lambda data: (0, data))
-                .partitionBy(1, _identity)
-                .mapPartitions(lambda items: run_rest(task, (d for _, d in items)))
+                done.map(lambda data: (0, data)).partitionBy(1, identity).mapPartitions(lambda items: run_rest(task, (d for _, d in items)))
             )
         return done
 
@@ -132,7 +135,10 @@ class SparkScript:
         streams = [s for s in self.inputs if s in plan.streams]
         streams += [s for s in plan.streams if s not in streams]
         blocks = self._all_blocks([s for s in streams if s in self.inputs])
-        placement = self._place(streams, blocks, len(streams) > 1 or plan.needs_moves)
+        asked = tuple(streams), len(streams) > 1 or plan.needs_moves
+        placement = self._placed.get(asked)
+        if placement is None:
+            placement = self._placed[asked] = self._place(streams, blocks, asked[1])
         buckets = self.partitions if all(e.keys for e in plan.exchanges) else 1
         return Task(text, number, buckets, placement.steps, placement.last_us, placement.rows), blocks, placement
 
@@ -158,32 +164,10 @@ class SparkScript:
     def _place(self, streams: Sequence[str], blocks: Any, with_steps: bool) -> Placement:
         definitions = {s: self.script.streams[s] for s in streams}
         facts: list[BlockFacts] = blocks.map(lambda block: facts_of(block, definitions[block.stream], with_steps)).collect()
-        facts.sort(key=lambda f: f.number)
-        begins: dict[tuple[str, int], Begin] = {}
-        last: dict[str, int] = {}
-        steps: dict[str, Steps] = {}
-        total = 0
         for stream in streams:
-            rows, greatest = 0, TIME_MIN
             mine = [f for f in facts if f.stream == stream]
-            for fact in mine:
-                begins[stream, fact.number] = Begin(rows, greatest)
-                rows, greatest = rows + fact.rows, max(greatest, fact.greatest_us)
-            delay_us = definitions[stream].time.delay_us
-            last[stream] = last_watermark(greatest, delay_us)
-            total += rows
-            if with_steps:
-                steps[stream] = joined_steps(
-                    [(f.values_us, f.places, f.rows) for f in mine if f.values_us is not None and f.places is not None], delay_us
-                )
-            self._tell(stream, mine, rows)
-        known = sum(len(s.values_us) for s in steps.values())
-        if known > STEPS_MAX:
-            raise SourceError(
-                f"the inputs {', '.join(streams)} have {known} different event times, more than the {STEPS_MAX} that may be held in memory",
-                hint="run the query over a part of the files at a time",
-            )
-        return Placement(begins, last, steps, total, facts)
+            self._tell(stream, sorted(mine, key=lambda f: f.number), sum(f.rows for f in mine))
+        return placement_of(definitions, facts, {})
 
     def _tell(self, stream: str, facts: Sequence[BlockFacts], rows: int) -> None:
         refused = sum(f.refused for f in facts)
@@ -195,12 +179,45 @@ class SparkScript:
             raise SourceError(f"{stream}: none of {refused} rows was accepted", hint=next(f.first_refusal for f in facts if f.refused))
 
 
-def _stage_one(blocks: Any, task: Task, placement: Placement) -> Any:
+def placement_of(definitions: Mapping[str, StreamDefinition], facts: Sequence[BlockFacts], greatest_us: Mapping[str, int]) -> Placement:
+    """Return where the blocks of some streams stand, those of one in the order of their numbers.
+
+    `greatest_us` are the greatest event times of earlier rows. SourceError for more steps than may be held.
+    """
+    begins: dict[tuple[str, int], Begin] = {}
+    last: dict[str, int] = {}
+    steps: dict[str, Steps] = {}
+    reached: dict[str, int] = {}
+    total = 0
+    for stream, definition in definitions.items():
+        start = greatest_us.get(stream, TIME_MIN)
+        rows, greatest = 0, start
+        mine = sorted((f for f in facts if f.stream == stream), key=lambda f: f.number)
+        for fact in mine:
+            begins[stream, fact.number] = Begin(rows, greatest)
+            rows, greatest = rows + fact.rows, max(greatest, fact.greatest_us)
+        delay_us = definition.time.delay_us
+        last[stream], reached[stream] = last_watermark(greatest, delay_us), greatest
+        total += rows
+        known = [(f.values_us, f.places, f.rows) for f in mine if f.values_us is not None and f.places is not None]
+        steps[stream] = joined_steps(known, delay_us, start)
+    held = sum(len(s.values_us) for s in steps.values())
+    if held > STEPS_MAX:
+        raise SourceError(
+            f"the inputs {', '.join(definitions)} have {held} different event times, more than the {STEPS_MAX} that may be held in memory",
+            hint="run the query over a part of the files at a time",
+        )
+    return Placement(begins, last, steps, total, reached)
+
+
+def stage_one(blocks: Any, task: Task, placement: Placement) -> Any:
+    """Return what the first stage sends, of an RDD of blocks."""
     begins = placement.begins
     return blocks.flatMap(lambda block: run_block(task, block, begins[block.stream, block.number]))
 
 
-def _identity(bucket: int) -> int:
+def identity(bucket: int) -> int:
+    """Return the bucket itself, as the partition to send it to."""
     return bucket
 
 

@@ -9,8 +9,7 @@ when its rows are committed, and the journal keeps what no cursor has passed (`i
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
@@ -21,13 +20,13 @@ from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.server.archive.manifest import ArchiveFile, ArchiveState, Manifest
 from millstream.server.archive.pieces import archive_schema, check, collect, file_name, files_of, merged
-from millstream.server.archive.places import SUFFIX, Place, check_place, open_place
+from millstream.server.archive.places import Place, check_place, open_place
 from millstream.server.journal.disk import PART_SUFFIX, Disk
 from millstream.server.journal.following import JournalPlace, Parts, end_of, follow
+from millstream.server.journal.known import ARCHIVE_FOLDER, ARCHIVE_SUFFIX
 from millstream.server.journal.segments import Segment
 from millstream.server.journal.store import Store
 
-FOLDER = "archive"  # in the data directory
 US_PER_S = 1_000_000
 US_PER_DAY = 86_400 * US_PER_S
 MERGED_MIN = 8  # files in a row that are worth merging
@@ -127,7 +126,7 @@ class Archives:
     def place_of(self, definition: StreamDefinition, number: int) -> Place:
         """Return where a stream's files are to lie. InvalidDefinition when that is no place."""
         assert definition.archive is not None
-        own = self._directory / FOLDER / f"{number}-{_slug(definition.name)}"
+        own = self._directory / ARCHIVE_FOLDER / f"{number}-{_slug(definition.name)}"
         return open_place(definition.archive.into, own, self._disk, self._files_dir)
 
     def add(self, definition: StreamDefinition, number: int, upto: int) -> None:
@@ -168,15 +167,6 @@ class Archives:
     def end(self) -> int:
         """The arrival number before which the archives have rows; no other row may get one of these."""
         return max((archive.state.upto for archive in self.by_number.values()), default=0)
-
-    @contextmanager
-    def reading(self, archive: StreamArchive) -> Iterator[None]:
-        """Keep the files of an archive from being removed."""
-        archive.readers += 1
-        try:
-            yield
-        finally:
-            archive.readers -= 1
 
     def behind_bytes(self, archive: StreamArchive) -> int:
         """Return the bytes of the journal, of all streams, that an archive has yet to look through."""
@@ -220,7 +210,7 @@ class Archives:
         archive.failures, archive.last_error, archive.retry_at_us = 0, None, 0
 
     def _own_names(self, archive: StreamArchive) -> list[str]:
-        ends = (f"-{archive.tag}{SUFFIX}", f"-{archive.tag}{SUFFIX}{PART_SUFFIX}")
+        ends = (f"-{archive.tag}{ARCHIVE_SUFFIX}", f"-{archive.tag}{ARCHIVE_SUFFIX}{PART_SUFFIX}")
         return [name for name in archive.where.names() if name.endswith(ends)]
 
     def _tidy(self, archive: StreamArchive) -> None:

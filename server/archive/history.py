@@ -7,12 +7,12 @@ rows that are left is known all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.arrow import column_from_arrow
+from millstream.engine.data.arrow import arrow_type, column_from_arrow
 from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.event_time import event_times, time_position
@@ -36,11 +36,11 @@ class TimeBounds:
     from_us: int | None = None
     to_us: int | None = None
 
-    def may_hold(self, file: ArchiveFile) -> bool:
-        """Whether a file may have rows within."""
-        if file.time_min_us is None or file.time_max_us is None:
+    def may_hold(self, least_us: int | None, greatest_us: int | None) -> bool:
+        """Whether rows with these least and greatest event times may be within; None where they are not known."""
+        if least_us is None or greatest_us is None:
             return True
-        return (self.from_us is None or file.time_max_us >= self.from_us) and (self.to_us is None or file.time_min_us < self.to_us)
+        return (self.from_us is None or greatest_us >= self.from_us) and (self.to_us is None or least_us < self.to_us)
 
     def keep(self, times: Int64Array) -> Int64Array | None:
         """Return which rows are within, None when all are."""
@@ -74,7 +74,7 @@ class StoredPast:
 
     def items(self, lo: int = 0) -> Iterator[PastItem]:
         """Yield what came from the arrival number `lo` on, in order. EngineError when a file cannot be read."""
-        files = [f for f in self.state.files if f.hi > lo and (self.bounds.may_hold(f) or f.controls)]
+        files = [f for f in self.state.files if f.hi > lo and (self.bounds.may_hold(f.time_min_us, f.time_max_us) or f.controls)]
         try:
             yield from _Merging(self, files, lo).items()
         except (OSError, pa.ArrowException) as error:
@@ -93,7 +93,11 @@ class _OpenFile:
         self._opened = past.where.open(file.path)
         self._parquet = pq.ParquetFile(self._opened)
         self.controls: list[Control] = [c for c in controls_in(self._parquet) if c[0] >= lo]
-        groups = [g for g in range(self._parquet.num_row_groups) if self._may_hold(g)] if past.bounds.may_hold(file) else []
+        groups = (
+            [g for g in range(self._parquet.num_row_groups) if self._may_hold(g)]
+            if past.bounds.may_hold(file.time_min_us, file.time_max_us)
+            else []
+        )
         self._batches = self._parquet.iter_batches(BATCH_ROWS, row_groups=groups)
         self.rows: PastRows | None = None
         self.advance()
@@ -103,7 +107,21 @@ class _OpenFile:
         metadata = self._parquet.metadata.row_group(group)
         by_name = {metadata.column(i).path_in_schema: metadata.column(i).statistics for i in range(metadata.num_columns)}
         arrivals = by_name.get(ARCHIVE_COLUMNS[0])
-        return arrivals is None or not arrivals.has_min_max or arrivals.max >= self._lo
+        if arrivals is not None and arrivals.has_min_max and arrivals.max < self._lo:
+            return False
+        return self._past.bounds.may_hold(*self._times(by_name))
+
+    def _times(self, by_name: Mapping[str, Any]) -> tuple[int | None, int | None]:
+        """Return the least and the greatest event time of a row group; None where its statistics do not say."""
+        definition = self._past.definition
+        position = time_position(definition)
+        column = None if position is None else definition.schema.fields[position]
+        said = None if column is None else by_name.get(column.name)
+        if column is None or said is None or not said.has_min_max:
+            return None, None
+        ends = column_from_arrow(pa.array([said.min, said.max], type=arrow_type(column.type)), column.type)
+        least, greatest = event_times(ends, definition.time).tolist()
+        return least, greatest
 
     def advance(self) -> None:
         """Go on to the next batch with rows; `rows` is None when there is none."""

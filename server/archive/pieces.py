@@ -21,8 +21,8 @@ from millstream.engine.data.schema import ARCHIVE_COLUMNS, Schema, StreamDefinit
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, RowsTrack
 from millstream.server.archive.manifest import ArchiveFile
-from millstream.server.archive.places import SUFFIX
 from millstream.server.journal.following import JournalPlace
+from millstream.server.journal.known import ARCHIVE_SUFFIX
 from millstream.server.journal.records import ROWS, Record
 
 ROW_GROUP_ROWS = 131_072
@@ -121,7 +121,7 @@ def _batch(schema: Any, columns: Sequence[Column], record: Record, before: Int64
 
 def file_name(lo: int, hi: int, tag: str, folder: str = "") -> str:
     """Return the path of a file by its arrival numbers; `tag` tells the archives apart that share a place."""
-    name = f"{lo:020d}-{hi:020d}-{tag}{SUFFIX}"
+    name = f"{lo:020d}-{hi:020d}-{tag}{ARCHIVE_SUFFIX}"
     return f"{folder}/{name}" if folder else name
 
 

@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlparse
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.server.journal.disk import PART_SUFFIX, Disk, write_whole
 
-SUFFIX = ".parquet"
 _OBJECT_STORES = ("s3", "gcs", "abfs", "mock")
 
 

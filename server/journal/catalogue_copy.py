@@ -34,6 +34,8 @@ class CatalogueCopy:
     runs: list[tuple[str, int]] = field(default_factory=list)
     functions: list[tuple[str, str]] = field(default_factory=list)
     policy: str | None = None
+    archives: list[tuple[Any, ...]] = field(default_factory=list)
+    archive_files: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -45,6 +47,7 @@ class CatalogueCopy:
         self.problems.append(problem)
         self.identity, self.known, self.policy, self.number_max = None, None, None, 0
         self.definitions, self.queries, self.runs, self.functions = [], [], [], []
+        self.archives, self.archive_files = [], []
 
 
 def read_catalogue(disk: Disk, directory: Path) -> CatalogueCopy:
@@ -75,6 +78,7 @@ class _Reader:
         self._try("the definitions", self._definitions)
         self._try("the queries", self._queries)
         self._try("the functions", self._functions)
+        self._try("the archives", self._archives)
         if self.made.format != 1:
             self._try("what it knows of the journal", self._known)
 
@@ -116,6 +120,11 @@ class _Reader:
 
     def _functions(self) -> None:
         self.made.functions = [(str(name), str(text)) for name, text in self._rows("SELECT name, text FROM sources")]
+
+    def _archives(self) -> None:
+        if self._rows("SELECT 1 FROM sqlite_master WHERE name = 'archive_files'"):  # else an earlier release made the file
+            self.made.archives = self._rows("SELECT * FROM archives")
+            self.made.archive_files = self._rows("SELECT * FROM archive_files")
 
     def _known(self) -> None:
         rows = self._rows("SELECT first, last, end, is_empty FROM journal")

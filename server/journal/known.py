@@ -8,6 +8,7 @@ from typing import Protocol
 from millstream.engine.data.records import dataclass
 
 FOLDER = "journal"  # in the data directory
+ARCHIVE_FOLDER, ARCHIVE_SUFFIX = "archive", ".parquet"  # of archives that have no place of their own
 NEW_FOLDER, OLD_FOLDER = "journal.new", "journal.old"  # while a directory of version 0.1.0 is converted
 
 

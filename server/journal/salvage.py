@@ -19,9 +19,9 @@ from millstream.server.errors import StoreError
 from millstream.server.journal import first_format
 from millstream.server.journal.catalogue_copy import CatalogueCopy, read_catalogue
 from millstream.server.journal.checkpoint_files import checked_body, checkpoint_bases, checkpoint_path, write_body
-from millstream.server.journal.disk import Disk, read
+from millstream.server.journal.disk import Disk, read, write_whole
 from millstream.server.journal.durable_end import DurableEnd
-from millstream.server.journal.known import FOLDER, Known
+from millstream.server.journal.known import ARCHIVE_FOLDER, ARCHIVE_SUFFIX, FOLDER, Known
 from millstream.server.journal.reading import Hole, JournalFiles, Reading, files_of, missing_at_the_ends
 from millstream.server.journal.records import CONTROL, DEFINITION, ROWS
 from millstream.server.journal.segments import LET_GO, NO_SEGMENT, Ending, salvaged
@@ -88,6 +88,7 @@ class _Salvage:
             if self.files.bases:
                 kept = {at: body for at, body in good.items() if stands_at is None or at >= stands_at}
                 store.note_known(self._write_journal(store.identity, stands_at, kept))
+            self._copy_archive(self.source / ARCHIVE_FOLDER)
         finally:
             store.close()
         self._count(names)
@@ -181,6 +182,7 @@ class _Salvage:
             store.add_query(StoredQuery(name, text, store.read_json(plan), store.read_json(options) or {}, *rest))
         for key, began_at in old.runs:
             store.set_run(key, StoredRun(began_at, secrets.token_hex(6)))  # an identity that no token has
+        store.put_archives(old.archives, old.archive_files)
         if old.policy is not None:
             store.set_note(POLICY_NOTE, old.policy)
         return {number: found["name"] for number, found in self.definitions.items() if found["kind"] in ("stream", "table")}
@@ -209,6 +211,17 @@ class _Salvage:
             return writer.finish()
         finally:
             writer.close()
+
+    def _copy_archive(self, folder: Path) -> None:
+        """Copy the files of archives that lie in the data directory; those elsewhere stay where they are."""
+        for name in self.disk.names(folder):
+            path = folder / name
+            if path.suffix == ARCHIVE_SUFFIX:
+                target = self.target / path.relative_to(self.source)
+                self.disk.make_directory(target.parent)
+                write_whole(self.disk, target, [read(self.disk, path)])
+            elif not path.suffix:  # the folder of an archive, or of a day
+                self._copy_archive(path)
 
     def _count(self, names: Mapping[int, str]) -> None:
         for counts, into in ((self.rows, self.made.rows), (self.rows_lost, self.made.rows_lost)):

@@ -13,7 +13,7 @@ import json
 import secrets
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -204,6 +204,11 @@ class Store:
         if number > self.number_max:
             self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'definitions'")
             self._connection.execute("INSERT INTO sqlite_sequence VALUES ('definitions', ?)", (number,))
+
+    def put_archives(self, archives: Sequence[tuple[Any, ...]], files: Sequence[tuple[Any, ...]]) -> None:
+        """Keep what was said of archives elsewhere: rows of both tables."""
+        self._connection.executemany("INSERT INTO archives VALUES (?, ?, ?, ?)", archives)
+        self._connection.executemany("INSERT INTO archive_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", files)
 
     def put_source(self, function: str, text: str) -> None:
         """Keep the text of a function's file."""

@@ -195,7 +195,10 @@ def test_a_query_that_is_created_is_waited_for_only_on_request(threaded: Threade
 
 def test_errors_are_one_line_and_exit_with_one(threaded: ThreadedServer, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     threaded.server.answers["SELCT"] = lambda request: m.Failure("syntax", "SELCT is no statement", request, "did you mean SELECT?", 1, 1)
-    assert run("sql", "-c", "SELCT") == (1, "", "error: SELCT is no statement (line 1, column 1); did you mean SELECT?\n")
+    error = "error: SELCT is no statement (line 1, column 1); did you mean SELECT?\n"
+    assert run("sql", "-c", "SELCT") == (1, "", error)
+    code, _, err = run("sql", "-c", "SHOW CLASSES;SELCT;SHOW STREAMS")
+    assert (code, err) == (1, "statement 2 of 3 failed; those after it did not run\n" + error)
     assert run("tail", "nowhere") == (1, "", "error: there is no query nowhere\n")
     code, out, err = run("query", "list", "--server", "127.0.0.1:1")
     assert (code, out, err) == (1, "", "error: no server answers at 127.0.0.1:1; start one with: millstream serve\n")

@@ -12,6 +12,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.server.archive import history, pieces
+from millstream.server.archive.history import past_rows
+from millstream.server.journal.disk import SystemDisk
+from millstream.server.journal.salvage import salvage
 
 from tests.support.failing_disk import FailingDisk
 from tests.support.live_server import Harness, running
@@ -296,5 +300,56 @@ def test_a_fetch_of_history_reads_files_and_the_journal_as_of_one_arrival_number
             with pytest.raises(MillstreamError, match="FROM"):
                 await client.execute("SELECT v FROM s HISTORY FROM '1970-01-03'")
             assert archive_of(harness).readers == 0
+
+    asyncio.run(test())
+
+
+def test_a_salvaged_directory_keeps_the_archive_and_goes_on_with_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path / "data"), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", "PARTITION BY DAY"))
+            await client.publish("s", rows(0, 12, DAY_S // 5))
+            await settle(harness)
+            await client.publish("s", rows(12, 15, DAY_S // 5))
+        made = salvage(SystemDisk(), tmp_path / "data", tmp_path / "new", lambda body: None)
+        assert made.is_whole
+        async with running(data_dir=str(tmp_path / "new"), **SETTINGS) as harness:
+            await settle(harness)
+            assert committed(harness) == list(range(15))
+            client = await harness.client()
+            assert [row["v"] for row in await fetched(client, "SELECT v FROM s HISTORY")] == list(range(15))
+
+    asyncio.run(test())
+
+
+def test_files_days_and_row_groups_without_rows_that_are_asked_for_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "ROW_GROUP_ROWS", 4)
+    read: list[int] = []
+
+    def counted(definition: Any, batch: Any, bounds: Any, lo: int) -> Any:
+        read.append(batch.num_rows)
+        return past_rows(definition, batch, bounds, lo)
+
+    monkeypatch.setattr(history, "past_rows", counted)
+
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("journal", "PARTITION BY DAY"))
+            for part in range(3):
+                await client.publish("s", rows(part * 20, part * 20 + 20, DAY_S // 20))
+                await settle(harness)
+            archive = archive_of(harness)
+            hour_us = 3_600_000_000
+            bounds = history.TimeBounds(24 * hour_us, 24 * hour_us + 4 * hour_us)
+            past = history.StoredPast(archive.where, archive.definition, archive.state, bounds)
+            found = [int(v) for item in past.items() for v in item.columns[2].values]  # type: ignore[union-attr]
+            assert found == [v for v in range(60) if 24 <= v * 24 / 20 < 28]
+            assert read == [4]  # one row group of the second day
+            read.clear()
+            late = history.StoredPast(archive.where, archive.definition, archive.state)
+            assert [int(v) for item in late.items(lo=41) for v in item.columns[2].values] == list(range(41, 60))  # type: ignore[union-attr]
+            assert sum(read) == 20
 
     asyncio.run(test())

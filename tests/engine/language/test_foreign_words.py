@@ -23,6 +23,7 @@ SENTENCES = {
 }
 PLACED = {
     "WITH (": "CREATE STREAM q (a INT) WITH (kafka_topic = 'q')",
+    **{f"CREATE {kind} … WITH (": f"CREATE {kind} q WITH (kafka_topic = 'q') AS SELECT k FROM s" for kind in ("STREAM", "TABLE")},
     "WITH RECURSIVE …": "WITH RECURSIVE x AS (SELECT k FROM s) SELECT k FROM x",
     **{word: f"SELECT k FROM s x {word} JOIN r" for word in ("SEMI", "ANTI", "UNIDIRECTIONAL")},
     **{word: f"SELECT k FROM s WHERE name {word} 'x'" for word in ("RLIKE", "REGEXP", "OVERLAPS")},

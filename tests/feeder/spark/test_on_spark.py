@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +121,16 @@ def test_a_bad_row_of_a_stream_that_fails_is_told_in_one_sentence(spark: Any, tm
     sentence = what_failed(caught.value)
     assert sentence is not None
     assert sentence.startswith("a: line 2: column ts: 'never' is not TIMESTAMP")
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_the_benchmark_gives_figures_and_its_answers_are_those_of_spark() -> None:
+    program = Path(sys.executable).with_name("millstream")
+    done = subprocess.run([str(program), "bench", "spark", "--quick", "--format", "json"], capture_output=True, text=True, timeout=800)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["name"] for line in lines] == [
+        "spark-chain", "spark-window", "spark-chain-frames", "spark-window-frames", "spark-join", "spark-sharing",
+    ]  # fmt: skip
+    assert all(line["ratio"] > 0 for line in lines)

@@ -1,0 +1,191 @@
+"""Queries over Parquet files against the same in Spark SQL, in one session: Parquet to Parquet, two slots of this machine."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from millstream.feeder.session import spark_session
+from millstream.feeder.spark.run import SparkScript, run
+from pyarrow import parquet
+
+Figures = dict[str, Any]
+MASTER = "local[2]"
+SECOND_US = 1_000_000
+START_US = 1_700_000_000 * SECOND_US
+GROUP_ROWS = 500_000
+CREATE = "CREATE STREAM {name} (ts TIMESTAMP, key BIGINT, a BIGINT, b BIGINT, price DOUBLE, tag TEXT) TIMESTAMP BY ts;"
+CHAIN = (
+    "SELECT ts, key, a, b, dearer AS price, tag FROM"
+    " (SELECT ts, key, a, b, price * 1.1e0 AS dearer, tag FROM s WHERE a <= 80 AND b <= 80) AS u WHERE dearer > 22e0"
+)
+CHAIN_THERE = (
+    "SELECT ts, key, a, b, dearer AS price, tag FROM"
+    " (SELECT ts, key, a, b, price * 1.1D AS dearer, tag FROM s WHERE a <= 80 AND b <= 80) WHERE dearer > 22D"
+)
+WINDOW = (
+    "SELECT key, COUNT(*) AS n, SUM(price) AS total, MAX(price) AS highest, window_end"
+    " FROM s [RANGE 10 SECONDS SLIDE 1 SECOND] GROUP BY key"
+)
+WINDOW_THERE = (
+    "SELECT key, count(*) AS n, sum(price) AS total, max(price) AS highest, window(ts, '10 seconds', '1 second').end AS window_end"
+    " FROM s GROUP BY key, window(ts, '10 seconds', '1 second')"
+)
+JOIN = "SELECT l.key AS key, l.price AS lp, r.price AS rp FROM s AS l JOIN r ON l.key = r.key WITHIN 10 SECONDS"
+JOIN_THERE = (
+    "SELECT l.key AS key, l.price AS lp, r.price AS rp FROM s AS l JOIN r ON l.key = r.key"
+    " AND abs(unix_micros(l.ts) - unix_micros(r.ts)) <= 10000000"
+)
+
+
+class Timing(Protocol):
+    """Medians of alternating runs in seconds; `ratio` is Spark SQL's time over ours, `noise` its spread."""
+
+    ours_s: float
+    reference_s: float
+    ratio: float
+    noise: float
+    cpu_s: float
+
+
+class Kit(Protocol):
+    """Size, timing and checks."""
+
+    quick: bool
+
+    def size(self, full: int, quick: int) -> int:
+        """Return how much of something to take."""
+        ...
+
+    def require(self, holds: bool, what: str) -> None:
+        """Fail the benchmark, saying what is wrong, unless it holds."""
+        ...
+
+    def alternate(self, ours: Any, reference: Any, prepare: Any = None) -> Any:
+        """Time both in turn."""
+        ...
+
+
+def benchmark(kit: Kit) -> Iterator[Figures]:
+    """Chain, windows, join and many windows over Parquet files, against Spark SQL."""
+    with tempfile.TemporaryDirectory() as folder, spark_session(MASTER) as session:
+        yield from _Bench(kit, session, Path(folder)).figures()
+
+
+class _Bench:
+    def __init__(self, kit: Kit, session: Any, folder: Path) -> None:
+        self.kit, self.session, self.folder = kit, session, folder
+
+    def figures(self) -> Iterator[Figures]:
+        """Yield a line for each load."""
+        rows = self.kit.size(10_000_000, 200_000)
+        self._write("s", rows, 1_000, rows // 200)
+        yield self._compared("spark-chain", CHAIN, CHAIN_THERE, ["s"], rows)
+        yield self._compared("spark-window", WINDOW, WINDOW_THERE, ["s"], rows)
+        yield self._frames("spark-chain-frames", CHAIN, CHAIN_THERE, rows)
+        yield self._frames("spark-window-frames", WINDOW, WINDOW_THERE, rows)
+        rows = self.kit.size(1_000_000, 50_000)
+        for name in ("s", "r"):
+            self._write(name, rows, 10_000, rows // 1_000)
+        yield self._compared("spark-join", JOIN, JOIN_THERE, ["s", "r"], 2 * rows)
+        yield self._many(rows)
+
+    def _write(self, name: str, rows: int, keys: int, per_second: int) -> None:
+        rng = np.random.default_rng(sum(name.encode()))
+        times = START_US + np.arange(rows, dtype=np.int64) * SECOND_US // max(1, per_second)
+        table = pa.table(
+            {
+                "ts": pa.array(times, pa.timestamp("us", "UTC")),
+                "key": rng.integers(0, keys, rows),
+                "a": rng.integers(0, 100, rows),
+                "b": rng.integers(0, 100, rows),
+                "price": rng.integers(1, 100, rows) + 0.5,
+                "tag": pa.array(np.array(["red", "green", "blue"])[rng.integers(0, 3, rows)]),
+            }
+        )
+        parquet.write_table(table, self.folder / f"{name}.parquet", row_group_size=GROUP_ROWS)
+        self.session.read.parquet(str(self.folder / f"{name}.parquet")).createOrReplaceTempView(name)
+
+    def _text(self, names: list[str], *queries: str) -> str:
+        return "".join(CREATE.format(name=n) for n in names) + ";".join(queries)
+
+    def _inputs(self, names: list[str]) -> dict[str, str]:
+        return {name: str(self.folder / f"{name}.parquet") for name in names}
+
+    def _clear(self) -> None:
+        for name in ("ours", "theirs"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def _compared(self, name: str, query: str, there: str, names: list[str], rows: int) -> Figures:
+        text = self._text(names, query)
+
+        def ours() -> None:
+            SparkScript(self.session, text, self._inputs(names), 2).write(0, str(self.folder / "ours"))
+
+        def theirs() -> None:
+            self.session.sql(there).write.parquet(str(self.folder / "theirs"))
+
+        timing = self.kit.alternate(ours, theirs, prepare=self._clear)
+        self._check(name, parquet.read_table(self.folder / "ours"), parquet.read_table(self.folder / "theirs"))
+        return _figures(name, rows, timing)
+
+    def _frames(self, name: str, query: str, there: str, rows: int) -> Figures:
+        text = self._text(["s"], query)
+
+        def ours() -> None:
+            run(self.session, text, {"s": self.session.table("s")}, partitions=2)["q1"].write.parquet(str(self.folder / "ours"))
+
+        def theirs() -> None:
+            self.session.sql(there).write.parquet(str(self.folder / "theirs"))
+
+        timing = self.kit.alternate(ours, theirs, prepare=self._clear)
+        self._check(name, parquet.read_table(self.folder / "ours"), parquet.read_table(self.folder / "theirs"))
+        return _figures(name, rows, timing)
+
+    def _many(self, rows: int) -> Figures:
+        """Many windows over one stream: MAX and SUM over 20 to 100 s, each 1 to 50 s."""
+        queries = self.kit.size(100, 4)
+        sizes = [(20 + i * 80 // queries, 1 + i * 49 // queries) for i in range(queries)]
+        asked = "SELECT MAX(price) AS h, SUM(price) AS s, window_end FROM s [RANGE {} SECONDS SLIDE {} SECONDS]"
+        here = [asked.format(size, slide) for size, slide in sizes]
+        text = self._text(["s"], *here)
+
+        def ours() -> None:
+            script = SparkScript(self.session, text, self._inputs(["s"]), 2)
+            for number in range(queries):
+                script.write(number, str(self.folder / "ours" / str(number)))
+
+        def theirs() -> None:
+            for number, (size, slide) in enumerate(sizes):
+                window = f"window(ts, '{size} seconds', '{slide} seconds')"
+                there = f"SELECT max(price) AS h, sum(price) AS s, {window}.end AS window_end FROM s GROUP BY {window}"
+                self.session.sql(there).write.parquet(str(self.folder / "theirs" / str(number)))
+
+        timing = self.kit.alternate(ours, theirs, prepare=self._clear)
+        last = str(queries - 1)
+        self._check("spark-sharing", parquet.read_table(self.folder / "ours" / last), parquet.read_table(self.folder / "theirs" / last))
+        return {**_figures("spark-sharing", rows, timing), "queries": queries}
+
+    def _check(self, name: str, ours: Any, theirs: Any) -> None:
+        self.kit.require(ours.num_rows == theirs.num_rows, f"{name}: {ours.num_rows} rows, and Spark SQL gives {theirs.num_rows}")
+        for column in ours.column_names:
+            if pa.types.is_floating(ours.schema.field(column).type):
+                here, there = (float(np.sort(t.column(column).to_numpy()).sum()) for t in (ours, theirs))
+                self.kit.require(math.isclose(here, there, rel_tol=1e-9), f"{name}: {column} adds up to {here}, in Spark SQL to {there}")
+
+
+def _figures(name: str, rows: int, timing: Timing) -> Figures:
+    return {
+        "name": name,
+        "rows_per_s": rows / timing.ours_s,
+        "reference_rows_per_s": rows / timing.reference_s,
+        "ratio": timing.ratio,
+        "noise": timing.noise,
+        "rows": rows,
+    }

@@ -1,0 +1,198 @@
+"""Rows that come in batches give the rows of `millstream run` over all of them, each once, whenever the driver dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from millstream.feeder.errors import SourceError
+from millstream.feeder.spark import stream as streaming
+from millstream.feeder.spark.stream import StreamRun
+from millstream.protocol.values.text import json_lines
+from pyarrow import parquet
+
+from tests.property.random_queries import random_query
+from tests.support.local_spark import LocalSession
+from tests.support.spark_answers import CREATE, check_same, close, expected, rows
+
+
+def random_stream(seed: int, folder: Path) -> tuple[str, Any, list[Path]]:
+    """Return a script with one random query over stream a, all rows of a, and the files that they come in."""
+    choice, rng = random.Random(seed), np.random.default_rng(seed)
+    query = random_query(choice)
+    while any(part in query for part in (" b", " c ", " t ", "JOIN t")):
+        query = random_query(choice)
+    text = CREATE.format(name="a", delay=choice.choice(("", " DELAY 1 SECOND"))) + "CREATE QUERY q AS " + query
+    table = rows(rng, choice.choice((5, 40, 150)))
+    cuts = sorted(choice.randrange(table.num_rows + 1) for _ in range(choice.randrange(6)))
+    files = []
+    for number, (start, stop) in enumerate(zip([0, *cuts], [*cuts, table.num_rows], strict=True)):
+        files.append(folder / f"{number:03d}.parquet")
+        parquet.write_table(table.slice(start, stop - start), files[-1], row_group_size=20)
+    parquet.write_table(table, folder / "all.parquet")
+    return text, table, files
+
+
+def place(row: dict[str, Any]) -> str:
+    return json.dumps({name: round(value, 9) if isinstance(value, float) else value for name, value in row.items()})
+
+
+def answer(folder: Path) -> list[dict[str, Any]]:
+    found = []
+    for file in sorted(folder.glob("batch-*.parquet")):
+        found += [json.loads(line) for batch in parquet.read_table(file).to_batches() for line in json_lines(batch).splitlines()]
+    return found
+
+
+def net(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows that stand after all changes: how changes are put together depends on the trains (K9)."""
+    standing: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
+    for row in found:
+        if "op" not in row:
+            return sorted(found, key=place)
+        kept = {name: value for name, value in row.items() if name != "op"}
+        counts[place(kept)] += 1 if row["op"] == "+" else -1
+        standing.append(kept)
+    named = {place(row): row for row in standing}
+    return [named[key] for key in sorted(counts) for _ in range(counts[key])]
+
+
+def check(folder: Path, text: str, source: Path) -> None:
+    check_same([("q", net(answer(folder)))], [("q", net(expected(text, {"a": str(source)})[0][1]))], text)
+
+
+class Died(BaseException):
+    """The driver is gone."""
+
+
+def seeds(few: range, many: range) -> list[Any]:
+    return [*few, *(pytest.param(seed, marks=pytest.mark.cluster) for seed in many)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(range(10), range(10, 80)))
+def test_random_queries_in_random_batches(seed: int, tmp_path: Path) -> None:
+    text, _, files = random_stream(seed, tmp_path)
+    run = StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"), 3)
+    for number, file in enumerate(files):
+        run.take(number, {"a": [str(file)]})
+        run = StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"))
+    run.end()
+    check(tmp_path / "out", text, tmp_path / "all.parquet")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(range(100, 106), range(106, 140)))
+def test_a_driver_that_dies_anywhere_gives_each_result_once(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It dies at a random call that writes or moves something; another one begins, and Spark brings it the batch again."""
+    text, _, files = random_stream(seed, tmp_path)
+    choice = random.Random(seed)
+    left = [0]
+
+    def dying(function: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Died
+            return function(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(streaming, "write_whole", dying(streaming.write_whole))
+    monkeypatch.setattr(streaming, "write_part", dying(streaming.write_part))
+    monkeypatch.setattr(Path, "rename", dying(Path.rename))
+    monkeypatch.setattr(Path, "unlink", dying(Path.unlink))
+    deaths = 0
+    work: list[Any] = [*files, None]
+    for number, file in enumerate(work):
+        for _ in range(3):
+            left[0] = choice.randrange(1, 8)
+            try:
+                run = StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"), 3)
+                run.take(number, {} if file is None else {"a": [str(file)]}, ends=file is None)
+            except Died:
+                deaths += 1
+        left[0] = 0
+        run = StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"), 3)
+        run.take(number, {} if file is None else {"a": [str(file)]}, ends=file is None)
+    assert deaths
+    check(tmp_path / "out", text, tmp_path / "all.parquet")
+    assert not list((tmp_path / "out").glob("_staging*"))
+
+
+def test_another_script_is_refused_a_checkpoint(tmp_path: Path) -> None:
+    text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT k FROM a"
+    StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"))
+    with pytest.raises(SourceError, match="belongs to another script"):
+        StreamRun(LocalSession(), text + " WHERE v > 3", {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"))
+
+
+def test_a_query_without_an_output_and_a_script_that_acts_as_a_whole_are_refused(tmp_path: Path) -> None:
+    text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT k FROM a"
+    with pytest.raises(SourceError, match="query q has no output"):
+        StreamRun(LocalSession(), text, {"a": "in"}, {}, str(tmp_path / "check"))
+    with pytest.raises(SourceError, match="cannot run over batches"):
+        StreamRun(LocalSession(), text + "; SHOW STREAMS", {"a": "in"}, {"q": "out"}, str(tmp_path / "check"))
+
+
+def test_floats_are_compared() -> None:
+    assert not close({"x": 1.0}, {"x": 1.1})
+
+
+KILLS = 2
+COMMAND_SECONDS_MAX = 240
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(1200)
+def test_a_command_that_is_killed_gives_each_result_once(tmp_path: Path) -> None:
+    """The driver and all its processes are killed once some results stand, the command is run again, and at last the streams end."""
+    text = CREATE.format(name="a", delay=" DELAY 1 SECOND") + (
+        "CREATE QUERY q AS SELECT k, COUNT(*) AS n, LAST(v) AS l, window_end FROM a [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k;"
+    )
+    (tmp_path / "script.sql").write_text(text)
+    (tmp_path / "in").mkdir()
+    table = rows(np.random.default_rng(3), 4_000)
+    parquet.write_table(table, tmp_path / "all.parquet")
+    program = Path(sys.executable).with_name("millstream")
+    command = [str(program), "spark", "stream", "script.sql", "--source", "a=in", "--output", "q=out", "--checkpoint", "check"]
+    command += ["--master", "local[2]", "--partitions", "3"]
+    for kill in range(KILLS):
+        part = table.slice(kill * 1_000, 1_000)
+        parquet.write_table(part, tmp_path / "part")
+        (tmp_path / "part").rename(tmp_path / "in" / f"{kill}.parquet")
+        with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+            wait_for(partial(batches_begun, tmp_path), kill + 1, process)
+            os.killpg(process.pid, signal.SIGKILL)
+    parquet.write_table(table.slice(KILLS * 1_000), tmp_path / "part")
+    (tmp_path / "part").rename(tmp_path / "in" / "last.parquet")
+    subprocess.run([*command, "--finish"], cwd=tmp_path, check=True, timeout=COMMAND_SECONDS_MAX, capture_output=True)
+    check(tmp_path / "out", text, tmp_path / "all.parquet")
+
+
+def batches_begun(folder: Path) -> int:
+    """Return how many batches have begun to leave something: the kill comes before, at or after a commit."""
+    aside = {int(p.name.partition("-")[2]) for p in (folder / "out").glob("_staging-*")}
+    done = {int(p.stem) for p in (folder / "check" / "commits").glob("[0-9]*.json")}
+    return max(aside | done, default=-1) + 1
+
+
+def wait_for(count: Callable[[], int], least: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + COMMAND_SECONDS_MAX
+    while count() < least:
+        assert process.poll() is None, "the command ended by itself"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
