@@ -100,7 +100,8 @@ class Store:
         self.path = None if directory is None else directory / FILE_NAME
         self._lock: Held | None = None
         self._change: Change | None = None
-        self._is_doubtful = False  # a write has failed: the log may hold what is not in force
+        # Whether the log may hold what is not in force, or not on the disk, as after a write that failed, perhaps one of a process before.
+        self._is_doubtful = directory is not None
         try:
             if directory is not None:
                 self.disk.make_directory(directory)
@@ -327,7 +328,8 @@ class Store:
     def _begin_files_anew(self) -> None:
         """Have SQLite move all that is in force into the database and cut its log.
 
-        A write has failed: what it left in the log, perhaps not known to the disk, must not come back at the next start.
+        A write has failed, perhaps one of a process before: what it left in the log, not known to the disk, must not come back at the next
+        start, and what is written behind it would be lost with it when the power fails.
         """
         busy, *_ = self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:

@@ -35,13 +35,18 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true", help="say nothing of worlds that are in order")
     args = parser.parse_args()
     failed, simulated_s, lives, began_s = [], 0.0, 0, time.monotonic()
+    shed_under: set[str] = set()
     for seed in args.seeds:
         verdict = run(seed, length=args.length, seconds=args.seconds)
         simulated_s += verdict.simulated_s
         lives += verdict.lives
+        shed_under |= verdict.shed_under
         if verdict.ok:
             if not args.quiet:
-                print(f"seed {seed}: {verdict.simulated_s:.0f} s, {verdict.lives} lives, {verdict.digest[:12]}", flush=True)
+                found = f"{verdict.shed_rows} rows shed, {verdict.gaps} results lost" if verdict.shed_rows or verdict.gaps else ""
+                print(
+                    f"seed {seed}: {verdict.simulated_s:.0f} s, {verdict.lives} lives, {verdict.digest[:12]} {found}".rstrip(), flush=True
+                )
             continue
         failed.append(seed)
         if not args.whole:
@@ -51,7 +56,8 @@ def main() -> int:
     took_s = time.monotonic() - began_s
     print(
         f"{len(args.seeds)} worlds, {lives} lives of a server, {simulated_s / 3600:.2f} simulated hours in {took_s / 60:.1f} minutes"
-        f" ({simulated_s / took_s:.0f} times as fast as time); failed: {failed or 'none'}"
+        f" ({simulated_s / took_s:.0f} times as fast as time);"
+        f" rows were shed under {', '.join(sorted(shed_under)) or 'no load manager'}; failed: {failed or 'none'}"
     )
     return 1 if failed else 0
 

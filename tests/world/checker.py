@@ -6,21 +6,23 @@ The oracle is the engine alone, undisturbed: one thread, no sharing, no crash, o
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from millstream.client.receipts import Receipt
 from millstream.engine.data.arrow import arrow_schema, column_to_arrow
 from millstream.server.journal.records import CONTROL, DEFINITION, ROWS, Record, seed_of
 from millstream.server.journal.segments import base_of, read_header, records_of
 
 from tests.support.engine_run import SqlEngine
 from tests.world.disk import SimDisk
-from tests.world.load import Load, Reading
+from tests.world.load import LOST, Load, Reading
 from tests.world.machines import DIRECTORY, World
-from tests.world.plans import DURABLE, SET_UP, TEXTS
+from tests.world.plans import DURABLE, SET_UP, SHED, TEXTS
 
 FSYNC_NS = 100_000_000
 
@@ -107,7 +109,7 @@ class Oracle:
 
 def check(world: World, load: Load, found: Stored) -> list[str]:
     """Return what is wrong."""
-    problems = [*load.problems, *world.hub.faults]
+    problems = [*load.problems, *world.hub.faults, *world.watch.problems]
     if world.platter.lost_by_lie:  # what a disk lost that said it had it, nobody can give back
         return problems
     texts = {
@@ -125,6 +127,8 @@ def check(world: World, load: Load, found: Stored) -> list[str]:
     problems += _fed(oracle)
     problems += _table(load, oracle)
     problems += _accounts(load, oracle)
+    problems += _in_memory(world, load)
+    problems += _shed(world, load, oracle)
     return problems
 
 
@@ -198,10 +202,11 @@ def _results(load: Load, oracle: Oracle) -> list[str]:
             f"reader {reading.name} of {reading.query}: {why}" for why in reading.began_anew if not _may_begin_anew(load, reading, why)
         ]
         expected = oracle.results.get(reading.query)
-        if expected is None or reading.gaps or reading.token is None:
+        if expected is None or not reading.has_begun:
             continue
         text = TEXTS[load.created[reading.query]][0]
-        if reading.rows == expected:
+        # A reader is told how many results it has lost, so what comes behind a gap is compared like all else.
+        if len(reading.rows) == len(expected) and all(row in (LOST, other) for row, other in zip(reading.rows, expected, strict=True)):
             continue
         problems.append(_difference(reading.name, reading.query, text, reading.rows, expected))
     return problems
@@ -211,11 +216,13 @@ def _may_begin_anew(load: Load, reading: Reading, why: str) -> bool:
     """A run ends with its query's stop or drop; a token is refused only when a failure of the machine lost rows behind it."""
     if why == "failed":
         return False
+    if reading.query in load.shed or reading.query == "mem":  # nothing of theirs outlives the server
+        return load.world.lives > 1
     return reading.query in load.restarted | load.dropped | load.uncertain or ("resume token" in why and bool(load.powers))
 
 
 def _difference(name: str, query: str, text: str, rows: list[Any], expected: list[Any]) -> str:
-    at = next((i for i, (x, y) in enumerate(zip(rows, expected, strict=False)) if x != y), min(len(rows), len(expected)))
+    at = next((i for i, (x, y) in enumerate(zip(rows, expected, strict=False)) if x not in (LOST, y)), min(len(rows), len(expected)))
     got, wanted = rows[at : at + 3], expected[at : at + 3]
     return (
         f"reader {name} of {query} ({text}): {len(rows)} rows instead of {len(expected)}; from row {at} on it has {got} instead of {wanted}"
@@ -243,15 +250,98 @@ def _table(load: Load, oracle: Oracle) -> list[str]:
 
 
 def _accounts(load: Load, oracle: Oracle) -> list[str]:
-    """No temporary query is left over; what was late, as far as it was counted in one go, is what the oracle found late."""
+    """No temporary query is left over; nothing waits, and what came is accounted for; what was late, as far as it was counted in one go, is
+    what the oracle found late.
+    """
     problems = [f"query {name} is left over: {row['text']}" for name, row in load.shown.items() if not row["durable"]]
+    for name, row in load.shown.items():
+        if row["accepted"] is None or row["state"] != "running":
+            continue
+        ends = {what: row[what] for what in ("processed", "late", "shed", "failed", "queued")}
+        if row["accepted"] != sum(ends.values()):
+            problems.append(f"query {name}: {row['accepted']} rows came in, and {ends}")
+        if row["shed"] and name not in load.shed:
+            problems.append(f"query {name}, which is never to be shed, lost {row['shed']} rows")
     for name in oracle.results:
-        row, text = load.shown.get(name), TEXTS[load.created[name]][0]
-        if row is None or row["state"] != "running" or load.checkpoints or name in load.restarted or "FROM d" in text:
+        shown, text = load.shown.get(name), TEXTS[load.created[name]][0]
+        if shown is None or shown["state"] != "running" or load.checkpoints or name in load.restarted or "FROM d" in text:
             continue
         accounts = oracle.engine.account(name).values()
         for what in ("accepted", "late", "failed"):
             expected = sum(getattr(account, what) for account in accounts)
-            if row[what] != expected:
-                problems.append(f"query {name} ({text}): {row[what]} rows {what} instead of {expected}")
+            if shown[what] != expected:
+                problems.append(f"query {name} ({text}): {shown[what]} rows {what} instead of {expected}")
     return problems
+
+
+def _in_memory(world: World, load: Load) -> list[str]:
+    """Of a stream in memory there is what was acked in the server's present life, each row once, in each publisher's order."""
+    reading = load.readings["mem"]
+    rows = [row for row in reading.rows if row != LOST]
+    sent = {(one.source, row["n"]): (row["k"], row["v"]) for one in load.sent if one.stream == "m" for row in one.rows}
+    problems = [f"reader of mem: nobody sent {row}" for row in rows if sent.get((row[2], row[3])) != (row[0], row[1])][:3]
+    last: dict[str, int] = {}
+    for row in rows:
+        if row[3] <= last.get(row[2], -1):
+            problems.append(f"reader of mem: {row[2]} {row[3]} came behind {last[row[2]]}")
+            break
+        last[row[2]] = row[3]
+    there = {(row[2], row[3]) for row in rows}
+    acked = [
+        (one.source, n) for one in load.sent if one.stream == "m" and one.state == "acked" and one.life == world.lives for n in one.numbers
+    ]
+    missing = [one for one in acked if one not in there]
+    if len(missing) > len(reading.rows) - len(rows):
+        problems.append(f"reader of mem: acked rows {missing[:5]} did not come")
+    return problems
+
+
+def _shed(world: World, load: Load, oracle: Oracle) -> list[str]:
+    """What a query that may be shed gives is a part of what came, in order; each window's receipt says how many of how many rows it saw."""
+    problems = []
+    came = [(row["k"], row["v"], row["src"], row["n"]) for row in oracle.by_stream["a"]]
+    for reading in load.readings.values():
+        if reading.query not in load.shed:
+            continue
+        text = load.shed[reading.query]
+        if text == SHED[1]:
+            problems += _receipts(reading, oracle, world.watch.starts.get(reading.query, set()))
+            continue
+        rest = iter(came)
+        strange = next((row for row in reading.rows if row != LOST and row not in rest), None)
+        if strange is not None:
+            problems.append(f"reader {reading.name} of {text}: {strange} came twice, out of order, or from nowhere")
+        if any(row[1] <= 4 for row in reading.rows if row != LOST and "v > 4" in text):
+            problems.append(f"reader {reading.name} of {text}: a row that it does not ask for")
+        shown = load.shown.get(reading.query)
+        # Since the run began nothing else was counted: what it took in is what its reader has.
+        is_whole = world.lives == 1 and not reading.began_anew
+        if text == SHED[0] and is_whole and shown is not None and shown["processed"] != len(reading.rows):
+            problems.append(f"reader {reading.name} of {text}: {len(reading.rows)} rows of {shown['processed']} that were processed")
+    return problems
+
+
+def _receipts(reading: Reading, oracle: Oracle, starts: set[int]) -> list[str]:
+    """Each window saw, or lost, all rows of the stream that came for it before it closed since a run began."""
+    arrivals: dict[Any, list[int]] = {}
+    watermark = None
+    for row in oracle.by_stream["a"]:
+        end = _window_end(row["ts"])
+        if watermark is None or watermark < end:
+            arrivals.setdefault(end, []).append(row["at"])
+        reached = row["ts"] - dt.timedelta(seconds=1)
+        watermark = reached if watermark is None else max(watermark, reached)
+    problems = []
+    for rows, receipt in reading.batches:
+        told = (receipt or Receipt(len(rows), 1.0)).rows().to_pylist()
+        for (end, count), said in zip(rows, told, strict=True):
+            seen = count if said["rows_seen"] is None else said["rows_seen"]
+            whole = {sum(at >= start for at in arrivals.get(end, ())) for start in starts}
+            if seen != count or seen + said["rows_shed"] not in whole:
+                problems.append(f"reader {reading.name}: the window up to {end} counts {count} and says {said}; {sorted(whole)} came")
+    return problems[:5]
+
+
+def _window_end(ts: dt.datetime) -> dt.datetime:
+    seconds = int(ts.timestamp())
+    return dt.datetime.fromtimestamp(seconds - seconds % 4 + 4, dt.UTC)

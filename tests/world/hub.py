@@ -132,6 +132,9 @@ class Hub:
         self._dead: list[Process] = []
         self._steps_max, self._looked_ns = STEPS_MAX, self.now_ns
         self.set_running_loop: Callable[[Any], None] = lambda loop: None
+        self.row_ns = 0  # what an operator takes over a row
+        self.watch: Callable[[], None] = lambda: None  # called after every so many steps, as the pair says
+        self.watch_steps = 1 << 60
 
     # --- the record ---
 
@@ -216,6 +219,11 @@ class Hub:
         else:
             self.park(ns)
 
+    def work(self, rows: int) -> None:
+        """Let the time pass that the current strand needs for rows."""
+        if rows and self.row_ns and self.current is not None:
+            self.sleep(rows * self.row_ns)
+
     def reap(self, process: Process) -> None:
         """Bury a process as soon as the hub runs."""
         self._dead.append(process)
@@ -233,6 +241,8 @@ class Hub:
     def step(self) -> bool:
         """Let one strand run, or time go on to the next timer. False when there is nothing."""
         self.steps += 1
+        if not self.steps % self.watch_steps:
+            self.watch()
         if self.steps > self._steps_max:
             if self.now_ns < self._looked_ns + NS_PER_S:
                 raise Stuck(f"more than {STEPS_MAX} steps within a second")

@@ -13,13 +13,16 @@ from typing import Any
 from millstream.client import connect_async
 from millstream.client.connection import AsyncClient
 from millstream.client.errors import MillstreamError
+from millstream.client.receipts import Receipt, receipt_of
 from millstream.client.subscriber import Lost, Subscription
 
 from tests.world.disk import Mood
 from tests.world.hub import NS_PER_S
 from tests.world.machines import Crashed, World
-from tests.world.plans import EPOCH_US, SET_UP, TEXTS, US, Step
+from tests.world.plans import EPOCH_US, IN_MEMORY, SET_UP, SHED, TEXTS, US, Step
 
+LOST: tuple[Any, ...] = ("lost",)  # stands for a result that a reader was told to be lost
+DRAINED_S = 900.0  # simulated, once no more rows come
 ANSWER_S = 120.0  # simulated; whoever waits that long for anything is starved
 
 
@@ -33,6 +36,8 @@ class Sent:
     rows: list[dict[str, Any]]
     state: str = "unknown"
     at_ns: int = 0
+    life: int = 0
+    """The server's life in which it was sent and acked; 0 where that is not one."""
 
 
 @dataclass
@@ -43,10 +48,15 @@ class Reading:
     query: str
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     token: str | None = None
+    firm: int = 0
+    """So many of `rows` stand before the token."""
+    has_begun: bool = False
     began_anew: list[str] = field(default_factory=list)
     ended: str | None = None
-    gaps: int = 0
-    from_start: bool = True
+    lost: int = 0
+    """Results of which it was told that they are lost: they stand among `rows` as LOST."""
+    batches: list[tuple[list[tuple[Any, ...]], Receipt | None]] = field(default_factory=list)
+    """All that came of a query that may be shed, with receipts, of all its runs."""
 
 
 class Load:
@@ -58,6 +68,7 @@ class Load:
         self.sent: list[Sent] = []
         self.readings: dict[str, Reading] = {}
         self.created: dict[str, int] = {}  # queries that were made, and their texts
+        self.shed: dict[str, str] = {}  # texts of queries that may be shed, by name
         self.uncertain: set[str] = set()  # queries of which nobody knows what became
         self.dropped: set[str] = set()
         self.restarted: set[str] = set()
@@ -70,6 +81,7 @@ class Load:
         self.shown: dict[str, dict[str, Any]] = {}  # the queries at the end, as SHOW QUERIES has them
         self.checkpoints = 0
         self._numbers: dict[str, int] = {}
+        self._sent_in: dict[str, int] = {}  # the server's life in which a stream last got rows
         self._clients: dict[str, AsyncClient] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -94,6 +106,8 @@ class Load:
         ms = await self._client("set up")
         for text in SET_UP:
             await ms.execute(text)
+        await ms.execute(f"CREATE QUERY mem AS {IN_MEMORY}")
+        await self._subscribe("mem", "mem", 0)
         self._began_ns = world.hub.now_ns
         supervising = asyncio.get_running_loop().create_task(self._supervise())
         self._tasks.add(supervising)
@@ -142,8 +156,19 @@ class Load:
             else:
                 self.problems.append(f"starved: no row enters {stream} any more, though all is well again")
         await asyncio.sleep(8.0)  # longer than any connection is stalled
+        await self._drained()
         self.table = (await (await self._client("last")).query_once("SELECT * FROM t")).to_pylist()
         self.shown = {row["name"]: row for row in await self._insist("SHOW QUERIES")}
+
+    async def _drained(self) -> None:
+        """Wait until every query has taken all of its rows, and readers have had their results."""
+        end_ns = self.world.hub.now_ns + int(DRAINED_S * NS_PER_S)
+        while waiting := [row["name"] for row in await self._insist("SHOW QUERIES") if row["state"] == "running" and row["queued"]]:
+            if self.world.hub.now_ns > end_ns:
+                self.problems.append(f"starved: rows of {waiting} still wait {DRAINED_S:g} s after the last came")
+                return
+            await asyncio.sleep(2.0)
+        await asyncio.sleep(4.0)
 
     async def close(self) -> None:
         """Leave."""
@@ -208,6 +233,10 @@ class Load:
     async def _send(self, source: str, stream: str, count: int, *, bad: bool = False, far: bool = False) -> Sent:
         draw, hub = self._draw, self.world.hub
         client = await self._client(source)
+        life = self.world.lives
+        # What comes first after a checkpoint or a restart is often late: who has forgotten how far event time had come would not notice.
+        behind_us = draw.choice((0, 3_000_000, 9_000_000)) if self._sent_in.get(stream, 1) != life and not far else 0
+        self._sent_in[stream] = life
         rows: list[dict[str, Any]] = []
         numbers = []
         for _ in range(count):
@@ -215,7 +244,7 @@ class Load:
             numbers.append(number)
             elapsed_us = (hub.now_ns - self._began_ns) // 1000
             late_us = draw.choice((0, 0, 0, 0, 300_000, 900_000, 2_500_000))
-            ts = EPOCH_US + elapsed_us - late_us + (3_600 * US if far else 0)
+            ts = EPOCH_US + elapsed_us - late_us - behind_us + (3_600 * US if far else 0)
             if stream == "t":
                 rows.append({"k": draw.randrange(4), "name": f"{source}-{number}", "op": draw.choice(("+", "+", "+", "-"))})
             else:
@@ -235,6 +264,7 @@ class Load:
             hub.note("not acked", stream, source, numbers, error.code)
             return sent
         sent.at_ns = hub.now_ns
+        sent.life = life if life == self.world.lives and self.world.is_up else 0
         if ack.accepted != len(rows) or ack.rejected_rows != len(said) - len(rows):
             self.problems.append(
                 f"an ack of {ack.accepted} rows accepted and {ack.rejected_rows} rejected for {len(rows)} good of {len(said)}"
@@ -243,7 +273,21 @@ class Load:
         hub.note("acked", stream, source, numbers)
         return sent
 
+    async def _burst(self, source: str, stream: str, batches: int) -> None:
+        """More rows than there is time for."""
+        async with self._locks.setdefault(f"{source} {stream}", asyncio.Lock()):
+            for _ in range(batches):
+                if (await self._send(source, stream, 60)).state != "acked":
+                    break
+
     # --- steps: queries ---
+
+    async def _shed(self, place: int) -> None:
+        name = f"shed{place}"
+        self.shed[name] = SHED[place]
+        answer = await self._insist(f"CREATE QUERY {name} WITH (class = 'low') AS {SHED[place]}")
+        if isinstance(answer, MillstreamError) and answer.code != "exists":
+            self.problems.append(f"query {name} was refused: {answer}")
 
     async def _create(self, name: str, text: int) -> None:
         try:
@@ -292,6 +336,7 @@ class Load:
         hub = self.world.hub
         while True:
             client = await self._client(f"reader {reading.name}")
+            del reading.rows[reading.firm :]  # a gap with no result behind it has not moved the token, and is told again
             try:
                 sub = await client.subscribe(reading.query, from_start=reading.token is None, resume_token=reading.token, rows_window=64)
             except MillstreamError as error:
@@ -299,7 +344,7 @@ class Load:
                 if error.code in ("invalid", "unknown_name") and reading.token is not None:
                     reading.began_anew.append(f"{error.code}: {error.message}")
                     reading.token = None
-                    reading.rows.clear()
+                    reading.rows, reading.firm = [], 0
                 await asyncio.sleep(0.3)
                 continue
             try:
@@ -312,19 +357,24 @@ class Load:
                 if reading.ended in ("dropped", "stopped", "finished", "failed"):
                     reading.began_anew.append(str(reading.ended))
                     reading.token = None
-                    reading.rows.clear()
+                    reading.rows, reading.firm = [], 0
             await asyncio.sleep(0.05)
 
     async def _take(self, sub: Subscription, reading: Reading, delay_s: float) -> None:
-        if sub.resume_token is not None and reading.token is None:
-            reading.token = sub.resume_token
+        reading.has_begun = True
         while (item := await sub.next_item()) is not None:
             if isinstance(item, Lost):
-                reading.gaps += item.rows
+                reading.lost += item.rows
+                reading.rows += [LOST] * item.rows
+                if reading.token is None:  # the first token is from behind what was lost before it
+                    reading.token, reading.firm = sub.resume_token, len(reading.rows)
+                self.world.hub.note("lost results", reading.name, item.rows, item.reason)
                 continue
             rows = [tuple(row.values()) for row in item.to_pylist()]
             reading.rows += rows
-            reading.token = sub.resume_token
+            if reading.query in self.shed:
+                reading.batches.append((rows, receipt_of(item)))
+            reading.token, reading.firm = sub.resume_token, len(reading.rows)
             self.world.hub.note("results", reading.name, rows)
             if delay_s and not self.finishing:
                 await asyncio.sleep(delay_s)
@@ -397,6 +447,7 @@ class Load:
         if self.world.is_up and server is not None and server.application.journaling is not None:
             server.application.journaling._began_us -= 10**15
             self.checkpoints += 1
+            self._sent_in = dict.fromkeys("ab", 0)
 
     # --- steps: what befalls the machine ---
 

@@ -7,11 +7,15 @@ import dataclasses
 import gc
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 from unittest import mock
 
+from millstream.engine.chains.fused import ChainOutcome, FusedChain
+from millstream.engine.data import limits
+from millstream.engine.flow.running import OperatorCall, RunningOperator
+from millstream.scheduler.names import LOADS
 from millstream.server import logs
 from millstream.server.config import Config
 from millstream.server.errors import GivenUp, ServerError
@@ -23,7 +27,9 @@ from millstream.server.results.outcome import Outcome
 from tests.world.disk import Platter, SimDisk
 from tests.world.hub import NS_PER_S, Hub, Process, where
 from tests.world.network import Network, SimLoop
+from tests.world.plans import PLAIN, Conditions
 from tests.world.stand_ins import load_all, standing_in
+from tests.world.watch import EVERY_STEPS, Watch
 
 DIRECTORY = "/data"
 FAULTS = frozenset(("fault", "fatal", "callback_failed", "conservation_broken", "exception"))  # lines of the log that must not be
@@ -44,12 +50,14 @@ class Crashed(Exception):
 class World:
     """A hub, a network, a disk, the present server and the machine with the clients."""
 
-    def __init__(self, seed: int, **settings: Any) -> None:
+    def __init__(self, seed: int, conditions: Conditions = PLAIN, **settings: Any) -> None:
         self.seed = seed
+        self.conditions = conditions
         self.hub = Hub(seed)
+        self.hub.row_ns = conditions.row_ns
         self.network = Network(self.hub)
         self.platter = Platter(self.hub)
-        self.config = dataclasses.replace(CONFIG, **settings)
+        self.config = dataclasses.replace(CONFIG, **settings, **conditions.settings)
         self.lives = 0
         self.server: LiveServer | None = None
         self.process: Process | None = None
@@ -62,12 +70,17 @@ class World:
         self.lines: list[dict[str, Any]] = []
         self.clients = Process(self.hub, "clients")
         self.errors: list[BaseException] = []
+        self.watch = Watch(self)
+        self.hub.watch, self.hub.watch_steps = self.watch.look, EVERY_STEPS
 
     # --- the server ---
 
     def start_server(self) -> None:
-        """Begin a life of the server."""
+        """Begin a life of the server, in a world with too much work under any load manager."""
         self.lives += 1
+        if self.conditions.row_ns:
+            self.config = dataclasses.replace(self.config, load=self.hub.draw.choice(LOADS))
+            self.hub.note("load manager", self.config.load)
         self.is_up, self.refusal = False, None
         process = self.process = Process(self.hub, f"server{self.lives}")
         process.at_end.append(lambda: self._ended(process))
@@ -206,21 +219,45 @@ class SimWorker(worker.Worker):
 
 
 @contextmanager
-def world(seed: int, **settings: Any) -> Iterator[World]:
+def work_takes_time(hub: Hub, log_rows_max: int) -> Iterator[None]:
+    """Have operators take virtual time over rows, on the thread that runs them, and let queues be full at so many rows."""
+    begin, run = RunningOperator.begin, FusedChain.run
+
+    def begun(self: RunningOperator, rows_max: int) -> OperatorCall | None:
+        call = begin(self, rows_max)
+        hub.work(0 if call is None else call.rows)
+        return call
+
+    def ran(self: FusedChain, rows_max: int, to_sinks: Any = None) -> ChainOutcome | None:
+        outcome = run(self, rows_max, to_sinks)
+        hub.work(0 if outcome is None else outcome.taken.rows * self.length)
+        return outcome
+
+    with (
+        mock.patch.object(RunningOperator, "begin", begun),
+        mock.patch.object(FusedChain, "run", ran),
+        mock.patch.object(limits, "LOG_ROWS_MAX", log_rows_max),
+    ):
+        yield
+
+
+@contextmanager
+def world(seed: int, conditions: Conditions = PLAIN, **settings: Any) -> Iterator[World]:
     """Make a world that runs in the place of this process's clocks and threads until the context ends."""
     import structlog
 
     load_all()
     gc.collect()
     gc.disable()  # what a dead process leaves is collected at the end, not in the midst of the history
-    made = World(seed, **settings)
+    made = World(seed, conditions, **settings)
     from asyncio import events
 
     made.hub.set_running_loop = events._set_running_loop
     before = structlog.get_config()
     structlog.configure(processors=[made.log], wrapper_class=structlog.make_filtering_bound_logger(20), cache_logger_on_first_use=False)
     try:
-        with standing_in(made.hub), mock.patch.object(worker, "Worker", partial(SimWorker, made.hub)):
+        slow = work_takes_time(made.hub, conditions.log_rows_max) if conditions.row_ns else nullcontext()
+        with standing_in(made.hub), mock.patch.object(worker, "Worker", partial(SimWorker, made.hub)), slow:
             try:
                 yield made
             finally:

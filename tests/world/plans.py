@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 US = 1_000_000
@@ -50,6 +50,13 @@ TEXTS: tuple[tuple[str, str | None], ...] = (
     ("SELECT window_end, COUNT(*) AS c, SUM(v) AS total FROM fed [RANGE 4 SECONDS SLIDE 4 SECONDS]", None),
     ("SELECT k, v, n FROM a UNION ALL SELECT k, v, n FROM b", None),
 )
+# In worlds with too much work, in a class that may be shed; the first must be the one without a condition.
+SHED = (
+    "SELECT k, v, src, n FROM a",
+    "SELECT window_end, COUNT(*) AS c FROM a [RANGE 4 SECONDS SLIDE 4 SECONDS]",
+    "SELECT k, v, src, n FROM a WHERE v > 4",
+)
+IN_MEMORY = "SELECT k, v, src, n FROM m"  # a durable query over rows that are not
 TEMPORARY = (
     "SELECT k, v, src, n FROM m",
     "SELECT k, v, src, n FROM m WHERE v > 3",
@@ -91,6 +98,38 @@ USERS = {"publish": 40, "create": 6, "subscribe": 5, "temporary": 4, "show": 2, 
 USERS |= {"drop": 1, "pause": 1, "resume": 1, "restart_query": 1, "checkpoint": 2}
 FAULTS = {"kill": 2, "power": 2, "crash_at": 2, "stop": 1, "reset": 4, "stall": 1, "lose": 1, "disk": 3, "clock": 1}
 DELAYS_MS = (0, 5, 300, 1500)  # what a reader takes over a batch
+CROWDED_EVERY = 3  # one world in so many has more work than it can do
+CROWDED = USERS | {"burst": 5, "temporary": 8, "policy": 2}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is so throughout a world: what a row takes each operator (0: no time), how many rows fill a queue, the server's settings."""
+
+    row_ns: int = 0
+    log_rows_max: int = 1_000_000
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+PLAIN = Conditions()
+
+
+def conditions(seed: int) -> Conditions:
+    """Draw the conditions of a world: one in three has more work than it can do, a load manager, several workers, and small buffers."""
+    if seed % CROWDED_EVERY != CROWDED_EVERY - 1:
+        return PLAIN
+    draw = random.Random(f"conditions {seed}")
+    settings: dict[str, Any] = {
+        "workers": draw.choice((1, 1, 2, 3)),
+        "slow_subscriber": draw.choice(("disconnect", "gap", "gap")),
+        "subscriber_bytes_max": 16 * 1024,
+        "results_kept_bytes_max": 32 * 1024,
+        "publish_rows_max": 400,
+        "connections_bytes_max": 2**20,
+        "server_memory_bytes_max": 2**26,
+        "query_memory_bytes_max": 2**25,
+    }
+    return Conditions(draw.choice((300_000, 1_000_000, 3_000_000)), draw.choice((400, 3_000)), settings)
 
 
 class _Drawing:
@@ -106,6 +145,7 @@ class _Drawing:
             "publish": self._publish,
             "create": self.create,
             "subscribe": lambda at: (self._reader(), choose(self.queries), choose(DELAYS_MS)),
+            "burst": lambda at: (f"p{number(0, 2)}", choose("aabm"), number(2, 10)),
             "temporary": lambda at: (choose(TEMPORARY), number(100, 8000), choose((0, 0, 20))),
             "show": lambda at: (choose(SHOWS),),
             "fetch": lambda at: (choose(FETCHES),),
@@ -148,9 +188,14 @@ def plan(seed: int, *, length: int = 60, seconds: int = 40, faults: bool = True)
     """Draw a plan: `length` steps within so many seconds, beside the first queries."""
     draw = random.Random(f"plan {seed}")
     drawing = _Drawing(draw)
+    users = CROWDED if conditions(seed).row_ns else USERS
+    if users is CROWDED:
+        for place in range(len(SHED)):
+            drawing.steps.append(Step(10, "shed", (place,)))
+            drawing.steps.append(Step(500, "subscribe", (f"h{place}", f"shed{place}", draw.choice(DELAYS_MS))))
     for _ in range(draw.randint(2, 4)):
         drawing.step(draw.randint(0, 1500), "create")
-    kinds = {**USERS, **(FAULTS if faults else {})}
+    kinds = {**users, **(FAULTS if faults else {})}
     for at_ms in sorted(draw.randint(500, seconds * 1000) for _ in range(length)):
         drawing.step(at_ms, draw.choices(list(kinds), list(kinds.values()))[0])
     return sorted(drawing.steps, key=lambda step: step.at_ms)

@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
+from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.flow.accounts import StreamLedger
+from millstream.engine.receipts.keepers import IntervalCounts
 from millstream.server.durability import recovery
+from millstream.server.durability.checkpoints import Checkpoint
 from millstream.server.durability.recovery import Recovery
 from millstream.server.host import running
 from millstream.server.journal.journal import Journal
@@ -91,6 +94,40 @@ def _fed_twice() -> AbstractContextManager[Any]:
     return mock.patch.object(Recovery, "_read_fed", return_value=None)
 
 
+def _watermark_lost() -> AbstractContextManager[Any]:
+    """A checkpoint that forgets how far event time had come."""
+    real = Recovery._stand
+
+    def stand(self: Recovery, checkpoint: Checkpoint) -> None:
+        for state in checkpoint.sources.values():
+            state["watermark_us"] = TIME_MIN
+        real(self, checkpoint)
+
+    return mock.patch.object(Recovery, "_stand", stand)
+
+
+def _gap_too_small() -> AbstractContextManager[Any]:
+    """A reader that loses results is told of one too few."""
+    real = Feed._skip
+
+    def skip(self: Feed, subscription: Subscription) -> None:
+        real(self, subscription)
+        subscription.cursor += subscription.cursor < self.log.next_number
+
+    return mock.patch.object(Feed, "_skip", skip)
+
+
+def _receipt_without_loss() -> AbstractContextManager[Any]:
+    """What is shed is counted, and stands in no receipt."""
+    real = IntervalCounts.add
+    return mock.patch.object(IntervalCounts, "add", lambda self, cells, offered, shed: real(self, cells, offered, 0 * shed))
+
+
+def _reader_without_bound() -> AbstractContextManager[Any]:
+    """Results are held for a slow reader however many they are."""
+    return mock.patch.object(Feed, "_too_slow", return_value=None)
+
+
 PLANTS: dict[str, Plant] = {
     "an ack before fsync": _ack_before_fsync,
     "a token off by one": _token_off_by_one,
@@ -102,4 +139,8 @@ PLANTS: dict[str, Plant] = {
     "a lost deregistration": _lost_deregistration,
     "a table row not replayed": _table_row_not_replayed,
     "rows fed twice": _fed_twice,
+    "the watermark is lost at a restart": _watermark_lost,
+    "a gap that is told too small": _gap_too_small,
+    "a receipt without the loss": _receipt_without_loss,
+    "a slow reader without a bound": _reader_without_bound,
 }

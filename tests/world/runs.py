@@ -11,7 +11,7 @@ from tests.world.checker import Stored, check, stored
 from tests.world.hub import NS_PER_S, Process, Stuck
 from tests.world.load import Load
 from tests.world.machines import World, clear_away, world
-from tests.world.plans import Step, plan
+from tests.world.plans import Step, conditions, plan
 from tests.world.planted import PLANTS
 
 WORLD_S_MAX = 5 * 3600.0  # simulated; a plan has an hour at most
@@ -32,6 +32,10 @@ class Verdict:
     history: list[str] = field(default_factory=list)
     plan: list[Step] = field(default_factory=list)
     lives: int = 0
+    shed_rows: int = 0
+    shed_under: set[str] = field(default_factory=set)
+    gaps: int = 0
+    largest: dict[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -46,7 +50,7 @@ def run(seed: int, steps: list[Step] | None = None, *, fault: str | None = None,
 
 
 def _run(seed: int, steps: list[Step], fault: AbstractContextManager[Any]) -> Verdict:
-    with world(seed, **SETTINGS) as made:
+    with world(seed, conditions(seed), **SETTINGS) as made:
         load = Load(made, steps)
         with fault:
             problems = _played(made, load)
@@ -84,7 +88,10 @@ def _played(made: World, load: Load) -> list[str]:
 def _verdict(made: World, load: Load, problems: list[str]) -> Verdict:
     hub = made.hub
     different = list(dict.fromkeys(problems))
-    return Verdict(made.seed, different, hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, load.steps, made.lives)
+    found = Verdict(made.seed, different, hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, load.steps, made.lives)
+    found.shed_rows, found.shed_under, found.largest = made.watch.shed_rows, made.watch.shed_under, made.watch.largest
+    found.gaps = sum(one.lost for one in load.readings.values())
+    return found
 
 
 def shrink(seed: int, steps: list[Step], fails: Callable[[Verdict], bool] = lambda verdict: not verdict.ok, tries: int = 200) -> Verdict:

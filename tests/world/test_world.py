@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.world.plans import Step
-from tests.world.runs import shrink
+from tests.world.runs import run, shrink
 
 ROOT = Path(__file__).parents[2]
 BLOCK = 6
@@ -50,3 +50,12 @@ def test_a_failing_world_is_shrunk_to_what_makes_it_fail() -> None:
     verdict = shrink(3, sorted(steps, key=lambda step: step.at_ms))
     assert [str(step).split(None, 2)[2] for step in verdict.plan] == ["wrong SHOW QUERIES"]
     assert verdict.problems == ["'SHOW QUERIES' was accepted"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "managers"), [(2, {"class"}), (47, {"common", "none"})])
+def test_a_world_with_too_much_work_sheds_under_its_load_managers_and_tells_readers_what_they_lose(seed: int, managers: set[str]) -> None:
+    verdict = run(seed)
+    assert verdict.ok, verdict.problems
+    assert verdict.shed_under == managers
+    assert verdict.gaps > 0
