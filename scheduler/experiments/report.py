@@ -107,7 +107,8 @@ What was known when:
 The table gives the scale of each row. `full` has the sizes of the papers, or says where it differs. `medium` has a part of the tuples
 and loads. `reduced` only shows that a row runs. A claim that holds at less than full scale is a hint, not a proof. `make experiments`
 runs everything at full scale, an hour at a time, and continues where it was stopped. Rows marked "earlier code" have not been run again
-since policies or set-ups changed.
+since policies or set-ups changed. The rows c-superbox, c-train, c-sustained, c-burst, s-class, s-tardiness and s-clusters ran before a
+change to how the scheduler keeps its accounts, which alters no policy.
 
 """
 
