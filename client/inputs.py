@@ -14,6 +14,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from millstream.client.data import is_too_deep
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column, ColumnType
 from millstream.protocol.values import Number
@@ -309,6 +310,8 @@ class JsonLinesInput:
         row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
         if not isinstance(row, dict):
             raise ValueError(f"it is {_JSON_WORDS[type(row)]}")  # noqa: TRY004
+        if any(is_too_deep(value) for value in row.values()):
+            raise RecursionError
         if self._exact:
             row = {name: self._number(name, value) for name, value in row.items()}
         if self._beyond:

@@ -83,6 +83,8 @@ def step_rule(name: str, types: Types, options: Options) -> Signature:
 def path_rule(name: str, types: Types, options: Options) -> Signature:
     """JSON_VALUE(j, path): a plain value as TEXT. JSON_QUERY(j, path): an object or list as JSON. Option: the path."""
     expect_count(name, types, 1, 1)
+    if not options:
+        raise TypeProblem(f"{name.upper()} takes 2 arguments, not 1", hint=f"write {name.upper()}(j, '$.name')")
     _json_argument(name, types)
     steps = steps_of_path(str(options[0]))
     return Signature(name, (JSON if types[0] == NULL else types[0],), TEXT if name == "json_value" else JSON, (steps,))

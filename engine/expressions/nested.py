@@ -81,6 +81,8 @@ def step_rule(name: str, types: Types, options: Options) -> Signature:
 
 def part_rule(name: str, types: Types, options: Options) -> Signature:
     """`struct.part`. Option: its name."""
+    if not options:  # a call by name, which SQL does not have
+        raise TypeProblem("PART is written with a point", hint="write s.name")
     wanted = str(options[0])
     if types[0].kind is not Kind.STRUCT:
         hint = "write j -> 'name'" if types[0].kind is Kind.JSON else "write m['key']" if types[0].kind is Kind.MAP else None
@@ -334,7 +336,9 @@ def _items(element: DataType, target: DataType, part: Any) -> Any:
         below = EvaluationContext()
         items = part(column_from_arrow(flat, element), below, reason)
         row = np.repeat(np.arange(len(array), dtype=np.int64), np.diff(offsets))
-        context.errors.extend((np.unique(row[places]), why) for places, why in below.errors)
+        for places, why in below.errors:
+            at = row[np.sort(places)]  # rows in order, each perhaps more than once
+            context.errors.append((at[np.diff(at, prepend=-1) > 0], why))
         if target.kind is Kind.LIST:
             return Column(target, list_array(offsets, items, target, valid))
         return Column(target, map_array(offsets, keys, items, target, None if valid is None else ~valid))

@@ -231,13 +231,13 @@ def test_a_nested_value_or_a_number_for_an_instant_is_one_refused_row(
         assert "as ms it would be 2024-05-06T12:53:20.123Z" in rejected[1][1]
         code = await asyncio.to_thread(cli.run, ["publish", "s", str(lines)])
         err = capfd.readouterr().err
-        assert code == 0
+        assert code == 0, err
         assert err.splitlines()[0] == "s: 2 rows accepted, 5 refused"
         assert f"line 2: {nested.format('an object')}" in err
         assert f"line 3: {nested.format('a list')}" in err
         assert "line 4: column ts: 1715000000 is a number without a unit: as s it would be 2024-05-06T12:53:20Z" in err
         assert "line 5: is nested too deeply" in err
-        assert f"line 6: {nested.format('a list')}" in err
+        assert "line 6: is nested too deeply" in err
 
     run(test)
 

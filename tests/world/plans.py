@@ -115,12 +115,14 @@ PLAIN = Conditions()
 
 
 def conditions(seed: int) -> Conditions:
-    """Draw the conditions of a world: one in three has more work than it can do, a load manager, several workers, and small buffers."""
+    """Draw the conditions of a world: one in three has more work than it can do, a load manager, and small buffers.
+
+    There is one worker: the processes of several would be real ones.
+    """
     if seed % CROWDED_EVERY != CROWDED_EVERY - 1:
         return PLAIN
     draw = random.Random(f"conditions {seed}")
     settings: dict[str, Any] = {
-        "workers": draw.choice((1, 1, 2, 3)),
         "slow_subscriber": draw.choice(("disconnect", "gap", "gap")),
         "subscriber_bytes_max": 16 * 1024,
         "results_kept_bytes_max": 32 * 1024,
