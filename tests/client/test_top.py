@@ -236,7 +236,7 @@ async def looked(pilot: Pilot[None], app: TopScreen) -> None:
     await app.look()
     await pilot.pause()
     for _ in range(1_000):  # cells are new; columns are as wide as they need when the tables were idle
-        if not any(table._require_update_dimensions for table in app.screen_stack[0].query(PaneTable)):
+        if not any(t._require_update_dimensions or t._updated_cells for t in app.screen_stack[0].query(PaneTable)):
             break
         await pilot.pause()
     await pilot.pause()

@@ -53,7 +53,7 @@ def test_a_failing_world_is_shrunk_to_what_makes_it_fail() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "managers"), [(2, {"class"}), (47, {"common", "none"})])
+@pytest.mark.parametrize(("seed", "managers"), [(65, {"class"}), (47, {"common", "dilos"})])
 def test_a_world_with_too_much_work_sheds_under_its_load_managers_and_tells_readers_what_they_lose(seed: int, managers: set[str]) -> None:
     verdict = run(seed)
     assert verdict.ok, verdict.problems
