@@ -218,13 +218,6 @@ def plain_row(row: Any) -> Any:
     raise MillstreamError("data", f"a row is a dict or a list, not {type(row).__name__}")
 
 
-def is_too_deep(value: Any, levels: int = NESTED_MAX) -> bool:
-    """Return whether a value has more levels than are sent."""
-    if not isinstance(value, dict | list):
-        return False
-    return levels == 0 or any(is_too_deep(part, levels - 1) for part in (value.values() if isinstance(value, dict) else value))
-
-
 def _nested(value: Any, levels: int) -> Any:
     """Return a list or map as the wire takes it; times inside are text. MillstreamError (`data`) for more than NESTED_MAX levels."""
     if isinstance(value, Mapping | list | tuple) and levels == 0:

@@ -14,12 +14,11 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.data import is_too_deep
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column, ColumnType
 from millstream.protocol.values import Number
 from millstream.protocol.values.csv import CsvRecord, tokenize
-from millstream.protocol.values.json_values import read_json
+from millstream.protocol.values.json_values import is_too_deep, read_json
 from millstream.protocol.values.names import ColumnNames, left_out_note
 
 if TYPE_CHECKING:

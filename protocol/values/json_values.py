@@ -51,6 +51,13 @@ def json_text(value: Any) -> str:
     return text
 
 
+def is_too_deep(value: Any, levels: int = DEPTH_MAX) -> bool:
+    """Return whether a value has more levels of objects and lists than a value may have."""
+    if not isinstance(value, dict | list):
+        return False
+    return levels == 0 or any(is_too_deep(part, levels - 1) for part in (value.values() if isinstance(value, dict) else value))
+
+
 def _plain(value: Any, levels: int) -> Any:
     """Return the value with numbers as Python has them, NaN and the infinities as texts."""
     kind = type(value)
