@@ -72,7 +72,7 @@ rooms: $(READY) ## who imports whom inside each folder: files, lines of code, im
 	@$(BIN)/python -m tests.support.rooms --write docs/rooms $(ARGS)
 
 soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
-	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=0 tests/soak $(ARGS)
+	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=0 tests/soak tests/integration/test_history.py $(ARGS)
 
 PART = 55m
 experiments: $(READY) ## run every experiment at full scale, an hour at a time: again goes on; quicker: ARGS='--scale reduced'
