@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 from millstream.client.errors import MillstreamError
 from millstream.client.statements import query_statement, quoted
 from millstream.client.top.model import PANES, Board, Column, Look, board, details, operators
+from rich.cells import cell_len
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -95,12 +96,13 @@ class PaneTable(DataTable[Text]):
     def show(self, rows: list[tuple[str, list[str]]]) -> None:
         """Show (key, cells) in this order."""
         is_sorted_anew = self._heads != [self._head(column) for column in self.pane_columns]
-        if not is_sorted_anew and [key for key, _ in rows] == [str(row.key.value) for row in self.ordered_rows]:
+        has_same_rows = not is_sorted_anew and [key for key, _ in rows] == [str(row.key.value) for row in self.ordered_rows]
+        if has_same_rows and self._fit(rows):
             for key, cells in rows:
                 for column, cell in zip(self.pane_columns, cells, strict=True):
                     text = self._cell(column, cell)
                     if self.get_cell(key, column.key) != text:
-                        self.update_cell(key, column.key, text, update_width=True)
+                        self.update_cell(key, column.key, text)
             return
         at, top, left = self.key_at_cursor, self.scroll_y, self.scroll_x
         if is_sorted_anew:
@@ -112,6 +114,11 @@ class PaneTable(DataTable[Text]):
         place = next((i for i, (key, _) in enumerate(rows) if key == at), 0)
         self.move_cursor(row=place, animate=False, scroll=False)
         self.scroll_to(left, top, animate=False)
+
+    def _fit(self, rows: list[tuple[str, list[str]]]) -> bool:
+        """Whether columns are wide enough. A cell that is changed may be drawn as wide as its column was, so then rows are put in anew."""
+        widths = [column.content_width for column in self.ordered_columns]
+        return all(cell_len(cell) <= width for _, cells in rows for cell, width in zip(cells, widths, strict=True))
 
     @staticmethod
     def _cell(column: Column, cell: str) -> Text:
