@@ -58,8 +58,9 @@ def _write_arrow(result: NamedResult, out: BinaryIO) -> None:
 
 
 def _write_table(result: NamedResult, out: BinaryIO) -> None:
-    lines = table_lines(arrow_schema(result.schema), result.batches)
-    rows = sum(batch.num_rows for batch in result.batches)
+    batches = list(result.batches)
+    lines = table_lines(arrow_schema(result.schema), batches)
+    rows = sum(batch.num_rows for batch in batches)
     lines.append(f"({rows} row{'' if rows == 1 else 's'})")
     out.write(("\n".join(lines) + "\n").encode())
 
