@@ -638,6 +638,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.AsofJoinRecipe: "ASOF JOIN",
         recipes.TableJoinRecipe: "table JOIN",
         recipes.DistinctRecipe: "DISTINCT",
+        recipes.UnnestRecipe: "UNNEST",
         recipes.TopRecipe: "ORDER BY LIMIT",
         recipes.RankRecipe: "rank",
         recipes.LagRecipe: "LAG",

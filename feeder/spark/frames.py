@@ -23,6 +23,7 @@ _SPARK_TYPES = {
     Kind.TIMESTAMP: "timestamp",
     Kind.DATE: "date",
     Kind.INTERVAL: "interval day to second",
+    Kind.JSON: "string",
 }
 BATCH_ROWS = 65_536
 
@@ -34,12 +35,21 @@ def spark_type(type_: DataType) -> str:
     if type_.kind is Kind.LIST:
         assert type_.element is not None
         return f"array<{spark_type(type_.element)}>"
+    if type_.kind is Kind.MAP:
+        assert type_.element is not None
+        return f"map<string, {spark_type(type_.element)}>"
+    if type_.kind is Kind.STRUCT:
+        return f"struct<{', '.join(f'{_quoted(name)}: {spark_type(part)}' for name, part in type_.fields)}>"
     return _SPARK_TYPES[type_.kind]
 
 
 def spark_schema(schema: Schema) -> str:
     """Return a schema in the words of Spark SQL."""
-    return ", ".join(f"`{f.name.replace('`', '``')}` {spark_type(f.type)}" for f in schema.fields)
+    return ", ".join(f"{_quoted(f.name)} {spark_type(f.type)}" for f in schema.fields)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def blocks_of_frame(frame: Any, definition: StreamDefinition) -> Any:
@@ -55,7 +65,7 @@ def blocks_of_frame(frame: Any, definition: StreamDefinition) -> Any:
             f"the DataFrame for {definition.name} has no column {definition.time.column}", hint=f"it has {', '.join(frame.columns)}"
         )
     with quietly():
-        packed = frame.select(*[f"`{n.replace('`', '``')}`" for n in names]).mapInArrow(_packed, "data binary")
+        packed = frame.select(*map(_quoted, names)).mapInArrow(_packed, "data binary")
     stream = definition.name
     parts = packed.rdd.mapPartitionsWithIndex(lambda part, rows: ((part, i, bytes(row[0])) for i, row in enumerate(rows)))
     kept = parts.persist(StorageLevel.MEMORY_AND_DISK)

@@ -133,6 +133,18 @@ def test_a_driver_that_dies_anywhere_gives_each_result_once(seed: int, tmp_path:
     assert not list((tmp_path / "out").glob("_staging*"))
 
 
+def test_items_of_lists_in_batches(tmp_path: Path) -> None:
+    text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT a.k, u.item FROM a CROSS JOIN UNNEST(ARRAY[k, v]) AS u(item)"
+    table = rows(np.random.default_rng(2), 60)
+    run = StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"), 3)
+    for number in range(3):
+        parquet.write_table(table.slice(number * 20, 20), tmp_path / f"{number}.parquet")
+        run.take(number, {"a": [str(tmp_path / f"{number}.parquet")]})
+    run.end()
+    parquet.write_table(table, tmp_path / "all.parquet")
+    check(tmp_path / "out", text, tmp_path / "all.parquet")
+
+
 def test_another_script_is_refused_a_checkpoint(tmp_path: Path) -> None:
     text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT k FROM a"
     StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"))
