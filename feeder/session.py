@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,14 @@ def stop_session(session: Any) -> None:
     process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep back that Spark warns of the installed pandas, where only Arrow is used."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        yield
 
 
 @contextmanager

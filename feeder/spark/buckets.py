@@ -57,8 +57,10 @@ def _hashes(column: Column) -> UInt64Array:
         # The one NaN and the one zero stand inside too (K7).
         return _hashes_of(plain_values(column))
     if column.type.is_arrow or column.type.is_wide or kind is Kind.NULL:
-        coded = column_to_arrow(column).dictionary_encode("encode")  # each different value is hashed once
-        return _hashes_of(coded.dictionary.to_pylist())[coded.indices.to_numpy(zero_copy_only=False)]
+        coded = column_to_arrow(column).dictionary_encode("encode")
+        different = _hashes_of(coded.dictionary.to_pylist())
+        hashed: UInt64Array = different[coded.indices.to_numpy(zero_copy_only=False)]
+        return hashed
     plain: UInt64Array = column.values.astype(np.int64).view(np.uint64)
     return plain
 

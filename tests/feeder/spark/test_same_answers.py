@@ -16,8 +16,9 @@ from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.schema import Schema
 from millstream.engine.language import recipes
 from millstream.feeder.errors import SourceError
-from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, ONE_PLACE, name_of
-from millstream.feeder.spark.pieces import whole_or_cut
+from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, ONE_PLACE
+from millstream.feeder.spark.cutting import cut
+from millstream.feeder.spark.nodes import name_of
 from millstream.feeder.spark.run import SparkScript
 from millstream.feeder.spark.script import read_script
 
@@ -92,7 +93,7 @@ LABELS = {
 @pytest.mark.parametrize("query", LABELS)
 def test_what_a_plan_is_cut_into(query: str) -> None:
     text = "".join(CREATE.format(name=name, delay="") for name in "ab") + query
-    found = whole_or_cut(read_script(text).queries[0].root)
+    found = cut(read_script(text).queries[0].root)
     label, has_rest, reason = LABELS[query]
     assert (found.label, found.rest is not None) == (label, has_rest)
     assert reason in found.reason
