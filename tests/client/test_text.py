@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from millstream.client.data import Shaper
 from millstream.client.errors import MillstreamError
 from millstream.client.inputs import CsvInput, JsonLinesInput
 from millstream.client.render import ArrowRenderer, LiveTable, WholeTable, renderer_for
 from millstream.client.statements import first_word, is_complete, name_of, quoted, split_script
-from millstream.protocol.types import Column, parse_schema
+from millstream.protocol.types import Column, parse_schema, parse_type
 
 # --- statements ---
 
@@ -229,3 +230,18 @@ def test_csv_and_json_are_the_forms_of_the_contract() -> None:
         renderer.batch(BATCH.slice(0, 3))
         renderer.finish()
         assert out.getvalue() == wanted
+
+
+def test_words_of_a_view_dictionary_are_unpacked_before_they_are_sent() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([0, None, 0]), pa.array(["w"], pa.string_view()))  # as polars' categories are
+    shaped = Shaper([Column("k", parse_type("TEXT"))]).shaped(pa.table({"k": words}))
+    assert shaped.column("k").type == pa.string()
+    assert shaped.column("k").to_pylist() == ["w", None, "w"]
+
+
+def test_nested_fields_of_csv_are_json_with_the_numbers_that_their_types_want() -> None:
+    columns = [Column("r", parse_type("STRUCT(a DECIMAL(30, 3), b DOUBLE[])")), Column("j", parse_type("JSON"))]
+    text = b'r,j\n"{""A"": 1234567890123456789.125, ""b"": [1.5]}","{""k"": 2.5}"\n,{\n'
+    read = CsvInput(columns).feed(text, last=True)
+    assert read.rows[0] == {"r": {"A": "1234567890123456789.125", "b": [1.5]}, "j": {"k": 2.5}}
+    assert read.refused == [(3, "not JSON: Expecting property name enclosed in double quotes at character 2")]
