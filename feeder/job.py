@@ -155,7 +155,7 @@ class FeedJob:
 
 
 def pack(batches: Iterable[Any]) -> Iterator[Any]:
-    """Turn each batch of a partition into one row that holds it as an Arrow stream. Runs inside Spark's tasks."""
+    """Yield for each batch of a partition one row that holds it as an Arrow stream. Runs inside Spark's tasks."""
     import pyarrow as pa
 
     for batch in batches:

@@ -96,7 +96,7 @@ def stop_session(session: Any) -> None:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep back that Spark warns of the installed pandas, where only Arrow is used."""
+    """Keep back that Spark warns of the installed pandas, where only Arrow is used. Yields once."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
         yield
