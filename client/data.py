@@ -42,7 +42,11 @@ def to_table(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
     if type(data).__module__.partition(".")[0] == "pandas" and type(data).__name__ == "DataFrame":
-        return pa.Table.from_pandas(data, preserve_index=False)
+        try:
+            return pa.Table.from_pandas(data, preserve_index=False)
+        except (pa.ArrowException, TypeError) as error:
+            hint = "give the column values of one type, or publish rows: frame.to_dict('records')"
+            raise MillstreamError("data", f"cannot publish this frame: {' '.join(map(str, error.args))}", hint) from error
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     raise MillstreamError(
@@ -211,7 +215,7 @@ def _nested(value: Any, levels: int) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value that msgpack has: times in microseconds, decimals as text, NumPy scalars as Python's."""
+    """Return a value that msgpack has: times in microseconds, decimals as text, NumPy scalars and arrays as Python's."""
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         return str(value)  # a DECIMAL takes it, a BIGINT refuses it; either is the server's to say
     if value is None or isinstance(value, str | int | float | bytes):
@@ -230,6 +234,6 @@ def plain_value(value: Any) -> Any:
         return _nested(value, DEPTH_MAX)
     if hasattr(value, "as_py"):
         return plain_value(value.as_py())
-    if hasattr(value, "item"):
-        return plain_value(value.item())
+    if hasattr(value, "tolist"):
+        return plain_value(value.tolist())
     raise MillstreamError("data", f"a value of type {type(value).__name__} cannot be published")
