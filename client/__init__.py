@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millstream.client.blocking import connect
     from millstream.client.connection import connect_async
-    from millstream.client.data import rows_of
     from millstream.client.errors import MillstreamError
     from millstream.client.receipts import receipt_of
+    from millstream.protocol.values.rows import rows_of
 
 __all__ = ["MillstreamError", "connect", "connect_async", "receipt_of", "rows_of"]
 
@@ -24,7 +24,7 @@ _HOMES = {
     "connect_async": "millstream.client.connection",
     "MillstreamError": "millstream.client.errors",
     "receipt_of": "millstream.client.receipts",
-    "rows_of": "millstream.client.data",
+    "rows_of": "millstream.protocol.values.rows",
 }
 
 

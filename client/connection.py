@@ -12,7 +12,6 @@ from weakref import WeakSet
 
 from millstream.client import data as conversion
 from millstream.client.address import parse_address, tls_context
-from millstream.client.data import rows_of
 from millstream.client.errors import MillstreamError
 from millstream.client.publisher import Acknowledgement, Publisher
 from millstream.client.reconnection import Reconnection
@@ -23,6 +22,7 @@ from millstream.protocol.batches import arrow_schema, decode_table
 from millstream.protocol.errors import RemoteProtocolError
 from millstream.protocol.messages import Finish, Hello, Reply, Statement, Submit, Welcome
 from millstream.protocol.types import Column, parse_schema
+from millstream.protocol.values.rows import rows_of
 from millstream.protocol.version import VERSIONS
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from millstream.client.errors import MillstreamError
 from millstream.protocol import limits
 from millstream.protocol.batches import arrow_type, columns_of
 from millstream.protocol.types import Column
+from millstream.protocol.values import DEPTH_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,6 @@ ROWS_PER_MESSAGE = 1_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INSTANTS = ("TIMESTAMP", "DATE", "INTERVAL")
 NUMBERS = (int, float)
-NESTED_MAX = 64  # levels of a nested value that are sent
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -42,7 +42,11 @@ def to_table(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
     if type(data).__module__.partition(".")[0] == "pandas" and type(data).__name__ == "DataFrame":
-        return pa.Table.from_pandas(data, preserve_index=False)
+        try:
+            return pa.Table.from_pandas(data, preserve_index=False)
+        except (pa.ArrowException, TypeError) as error:
+            hint = "give the column values of one type, or publish rows: frame.to_dict('records')"
+            raise MillstreamError("data", f"cannot publish this frame: {' '.join(map(str, error.args))}", hint) from error
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     raise MillstreamError(
@@ -86,7 +90,8 @@ class Shaper:
         for index, target in self._casts:
             # A value that does not fit: the server will refuse its row, and only that.
             with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                table = table.set_column(index, pa.field(table.schema[index].name, target), table.column(index).cast(target, safe=True))
+                column = _without_view_words(table.column(index)).cast(target, safe=True)
+                table = table.set_column(index, pa.field(table.schema[index].name, target), column)
         return table if table.schema.metadata is None else table.replace_schema_metadata(None)
 
     def _casts_for(self, schema: pa.Schema) -> Iterator[tuple[int, pa.DataType]]:
@@ -99,7 +104,7 @@ class Shaper:
         for index, field in enumerate(schema):
             source = field.type
             if pa.types.is_dictionary(source):
-                source = source.value_type
+                source = pa.string() if pa.types.is_string_view(source.value_type) else source.value_type
                 yield index, source
             elif isinstance(source, pa.BaseExtensionType):
                 source = source.storage_type
@@ -107,6 +112,15 @@ class Shaper:
             target = self._wanted.get(field.name)
             if target is not None and target != source and _may_cast(source, target):
                 yield index, target
+
+
+def _without_view_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column whose dictionary, if it has one, is no string view (as polars' categories are): Arrow cannot unpack such."""
+    import pyarrow as pa
+
+    if not (pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type)):
+        return column
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(c.indices, c.dictionary.cast(pa.string())) for c in column.chunks])
 
 
 def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
@@ -134,39 +148,6 @@ def trains_of(table: pa.Table, rows_max: int) -> Iterator[pa.RecordBatch]:
         rows = max(1, min(rows_max, int(TRAIN_BYTES_MAX / bytes_per_row) if bytes_per_row else rows_max))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
-
-
-def rows_of(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the rows of an Arrow table or batch as dicts; a STRUCT and a MAP are dicts too, JSON is its text.
-
-    A TIMESTAMP or DATE outside the years 1 to 9999, which Python's have no value for, comes as ISO 8601 text: '10000-01-01T00:00:00Z'.
-    """
-    try:
-        rows: list[dict[str, Any]] = data.to_pylist(maps_as_pydicts="strict")
-    except (OverflowError, ValueError):
-        names = data.schema.names
-        columns = [_values_of(data.select([i])) for i in range(len(names))]
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    return rows
-
-
-def _values_of(data: Any) -> list[Any]:
-    """Return the values of data of one column, as text where Python has none."""
-    column = data.column(0)
-    try:
-        return list(column.to_pylist())
-    except (OverflowError, ValueError):
-        from millstream.protocol.values.text import display_columns
-
-        (texts,) = display_columns(data if not hasattr(data, "combine_chunks") else data.combine_chunks().to_batches()[0])
-        return [_value_or_text(column[i], texts[i]) for i in range(len(column))]
-
-
-def _value_or_text(value: Any, text: str) -> Any:
-    try:
-        return value.as_py()
-    except (OverflowError, ValueError):
-        return text
 
 
 class RowShaper:
@@ -219,9 +200,9 @@ def plain_row(row: Any) -> Any:
 
 
 def _nested(value: Any, levels: int) -> Any:
-    """Return a list or map as the wire takes it; times inside are text. MillstreamError (`data`) for more than NESTED_MAX levels."""
+    """Return a list or map as the wire takes it; times inside are text. MillstreamError (`data`) for more than DEPTH_MAX levels."""
     if isinstance(value, Mapping | list | tuple) and levels == 0:
-        raise MillstreamError("data", f"a value is nested deeper than {NESTED_MAX} levels", "send its inner part as one JSON text")
+        raise MillstreamError("data", f"a value is nested deeper than {DEPTH_MAX} levels", "send its inner part as one JSON text")
     if isinstance(value, Mapping):
         return {str(name): _nested(item, levels - 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -234,7 +215,7 @@ def _nested(value: Any, levels: int) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value that msgpack has: times in microseconds, decimals as text, NumPy scalars as Python's."""
+    """Return a value that msgpack has: times in microseconds, decimals as text, NumPy scalars and arrays as Python's."""
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         return str(value)  # a DECIMAL takes it, a BIGINT refuses it; either is the server's to say
     if value is None or isinstance(value, str | int | float | bytes):
@@ -250,9 +231,9 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, list | tuple | Mapping):
-        return _nested(value, NESTED_MAX)
+        return _nested(value, DEPTH_MAX)
     if hasattr(value, "as_py"):
         return plain_value(value.as_py())
-    if hasattr(value, "item"):
-        return plain_value(value.item())
+    if hasattr(value, "tolist"):
+        return plain_value(value.tolist())
     raise MillstreamError("data", f"a value of type {type(value).__name__} cannot be published")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.flatbuffers import read_batch_head
 from millstream.protocol.messages import BytesLike
-from millstream.protocol.types import DEPTH_MAX, Column, ColumnType
-from millstream.protocol.values import FIELD_METADATA
+from millstream.protocol.types import Column, ColumnType
+from millstream.protocol.values import FIELD_METADATA, TYPE_DEPTH_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +132,7 @@ def decode_schema(payload: BytesLike) -> pa.Schema:
     if not schema.equals(pa.schema(list(schema))):  # all else being equal, one of a foreign byte order
         raise RemoteProtocolError("the Arrow schema says that its numbers are big-endian; send little-endian ones")
     for field in schema:
-        if _holds_dictionary(field.type, DEPTH_MAX):
+        if _holds_dictionary(field.type, TYPE_DEPTH_MAX):
             raise RemoteProtocolError(f"column {field.name!r}: Arrow type {field.type} is not taken; send plain values")
         try:
             column_type(field.type)

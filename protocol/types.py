@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from millstream.protocol.values import TYPE_DEPTH_MAX
+
 PLAIN = ("BOOLEAN", "INT", "BIGINT", "DOUBLE", "TEXT", "TIMESTAMP", "DATE", "INTERVAL", "JSON", "NULL")
 DECIMAL_PRECISION_MAX = 38
-DEPTH_MAX = 8  # of types that stand in one another
 PARTS_MAX = 16_384  # of all STRUCTs of a type
 _TOKEN = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(\w+)|(\[\s*\]|[(),]))')
 
@@ -58,7 +59,7 @@ class Column:
 def parse_type(text: str) -> ColumnType:
     """Return the type spelled by `text`; ValueError when it is none."""
     reader = _TypeReader(text)
-    found = reader.type(DEPTH_MAX)
+    found = reader.type(TYPE_DEPTH_MAX)
     if reader.word is not None or reader.name is not None:
         raise ValueError(f"{text!r} is not the name of a type")
     return found
@@ -92,6 +93,9 @@ class _TypeReader:
     def _problem(self) -> ValueError:
         return ValueError(f"{self._text!r} is not the name of a type")
 
+    def _too_deep(self) -> ValueError:
+        return ValueError(f"type {self._text!r} nests types deeper than {TYPE_DEPTH_MAX}")
+
     def _take(self, *words: str) -> str:
         if self.word not in words:
             raise self._problem()
@@ -105,13 +109,13 @@ class _TypeReader:
         while self.word == "[]":
             self._advance()
             found = ColumnType("LIST", element=found)
-        if found.depth() > levels:
-            raise ValueError(f"type {self._text!r} nests types deeper than {DEPTH_MAX}")
+            if found.depth() > levels:
+                raise self._too_deep()
         return found
 
     def _one(self, levels: int) -> ColumnType:
         if levels == 0:
-            raise ValueError(f"type {self._text!r} nests types deeper than {DEPTH_MAX}")
+            raise self._too_deep()
         word = self._take(*PLAIN, "DECIMAL", "STRUCT", "MAP")
         if word in PLAIN:
             return ColumnType(word)

@@ -19,7 +19,7 @@ from millstream.engine.data.types import BIGINT, JSON, NULL, TEXT
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, fail_where
 from millstream.engine.expressions.signature import Options, Rule, Signature, Types, expect_count, refuse_argument
-from millstream.protocol.values.json_values import json_text
+from millstream.protocol.values.json_values import json_text, whole_text
 
 Step = str | int
 STEPS_MAX = 64
@@ -42,7 +42,10 @@ def steps_of_path(path: str) -> tuple[Step, ...]:
             hint = 'a path has steps .name, ."any name" and [n], n from 0'
             raise TypeProblem(f"the JSON path {path!r} cannot be read from {text[at : at + 20]!r} on", hint=hint)
         plain, quoted, index, bracketed = match.groups()
-        name = plain if plain is not None else bracketed if quoted is None else json.loads(f'"{quoted}"')
+        try:
+            name = plain if plain is not None else bracketed if quoted is None else whole_text(json.loads(f'"{quoted}"'))
+        except ValueError as problem:
+            raise TypeProblem(f'the JSON path {path!r} has a name that is no JSON string: "{quoted}"') from problem
         steps.append(int(index) if index is not None else name)
         at = match.end()
     return _bounded(steps)
@@ -115,11 +118,15 @@ def documents(column: Column, context: EvaluationContext) -> list[Any]:
         except (ValueError, RecursionError):
             bad.append(i)
             found.append(_MISSING)
-    if bad:
-        where = np.zeros(len(column), dtype=np.bool_)
-        where[bad] = True
-        fail_where(context, where, None, "the TEXT is not JSON")
+    _fail_at(bad, len(column), context, "the TEXT is not JSON")
     return found
+
+
+def _fail_at(bad: list[int], rows: int, context: EvaluationContext, reason: str) -> None:
+    if bad:
+        where = np.zeros(rows, dtype=np.bool_)
+        where[bad] = True
+        fail_where(context, where, None, reason)
 
 
 def reached(document: Any, steps: tuple[Step, ...]) -> Any:
@@ -144,7 +151,7 @@ def _as_text(value: Any) -> str | None:
     """A text as it is, other values in their JSON form; a JSON null is NULL."""
     if value is _MISSING or value is None:
         return None
-    return value if isinstance(value, str) else json_text(value)
+    return whole_text(value) if isinstance(value, str) else json_text(value)
 
 
 def _scalar(value: Any) -> str | None:
@@ -160,7 +167,15 @@ def _build(read: Callable[[Any], str | None]) -> Builder:
         inner, steps = compiler.kernel(call.arguments[0]), call.options[0]
 
         def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
-            found = [read(reached(d, steps)) for d in documents(inner(rows, context), context)]
+            found: list[str | None] = []
+            bad: list[int] = []  # of a TEXT, which nobody looked at when it came in
+            for i, document in enumerate(documents(inner(rows, context), context)):
+                try:
+                    found.append(read(reached(document, steps)))
+                except ValueError:
+                    bad.append(i)
+                    found.append(None)
+            _fail_at(bad, len(found), context, "the JSON in the TEXT is nested too deeply or has half of a surrogate pair")
             return Column(call.type, pa.array(found, pa.string()))
 
         return kernel

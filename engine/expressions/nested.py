@@ -17,7 +17,17 @@ from millstream.engine.data.types import BOOLEAN, NULL, TEXT, DataType, Kind, li
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, fail_where, null_or_fail
 from millstream.engine.expressions.lists import build_element, element_rule
-from millstream.engine.expressions.nested_values import Converted, Failed, from_texts, from_values, list_array, map_array, offsets_of, shown
+from millstream.engine.expressions.nested_values import (
+    Converted,
+    Failed,
+    entries_of,
+    from_texts,
+    from_values,
+    list_array,
+    map_array,
+    offsets_of,
+    shown,
+)
 from millstream.engine.expressions.signature import (
     Options,
     Rule,
@@ -31,6 +41,7 @@ from millstream.engine.expressions.signature import (
 from millstream.engine.expressions.text_columns import parse_column
 from millstream.protocol.values import Number
 from millstream.protocol.values import arrow_functions as pc
+from millstream.protocol.values.json_values import whole_text
 
 
 def array_rule(name: str, types: Types, options: Options) -> Signature:
@@ -210,18 +221,6 @@ def build_map_element(call: Call, compiler: Compiler) -> Kernel:
     return kernel
 
 
-def entries_of(array: Any) -> tuple[Any, Any, Any]:
-    """Return the keys and values of all maps of an Arrow array, and where each map begins among them; a NULL one has none."""
-    offsets = offsets_of(array)
-    if array.null_count == 0:
-        first, last = int(array.offsets[0].as_py()), int(array.offsets[-1].as_py())
-        return array.keys.slice(first, last - first), array.items.slice(first, last - first), offsets
-    starts = array.offsets.to_numpy(zero_copy_only=False)[:-1].astype(np.int64)
-    lengths = np.diff(offsets)
-    places = pa.array(np.repeat(starts - offsets[:-1], lengths) + np.arange(int(offsets[-1]), dtype=np.int64))
-    return pc.take(array.keys, places), pc.take(array.items, places), offsets
-
-
 def build_entries(call: Call, compiler: Compiler) -> Kernel:
     """Build MAP_KEYS and MAP_VALUES."""
     inner = compiler.kernel(call.arguments[0])
@@ -300,7 +299,11 @@ def _of_values(values: list[Any], type_: DataType) -> Converted:
             failed[i] = f"{shown(value)} is not {type_}"
             texts.append(None)
         else:
-            texts.append(None if value is None else str(value).lower() if value in (True, False) else str(value))
+            try:
+                texts.append(None if value is None else str(value).lower() if isinstance(value, bool) else whole_text(str(value)))
+            except ValueError as error:
+                failed[i] = str(error)
+                texts.append(None)
     parsed = parse_column(pa.array(texts, pa.string()), type_)
     return parsed.column, {**parsed.failed, **failed}
 

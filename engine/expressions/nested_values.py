@@ -18,7 +18,7 @@ from millstream.engine.data.errors import Misfit
 from millstream.engine.data.types import JSON, DataType, Kind
 from millstream.protocol.values import Number
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.json_values import json_text, read_json
+from millstream.protocol.values.json_values import json_text, read_json, whole_text
 from millstream.protocol.values.names import ColumnNames
 
 Failed = dict[int, str]
@@ -37,17 +37,17 @@ def shown(value: Any) -> str:
     return text if len(text) <= 50 else text[:47] + "..."
 
 
-def from_values(values: Sequence[Any], type_: DataType, convert: Convert, *, ignore_extra: bool = False) -> Converted:
+def from_values(values: Sequence[Any], type_: DataType, convert: Convert) -> Converted:
     """Return Python values (None is NULL) as a column of a LIST, STRUCT, MAP or JSON."""
     failed: Failed = {}
     if type_.kind is Kind.JSON:
         return _documents(values)
     if type_.kind is Kind.STRUCT:
-        return _structs(values, type_, convert, failed, ignore_extra)
+        return _structs(values, type_, convert, failed)
     return _maps(values, type_, convert, failed) if type_.kind is Kind.MAP else _lists(values, type_, convert, failed)
 
 
-def from_array(array: Any, type_: DataType, convert: Convert, *, ignore_extra: bool = False) -> Converted | None:
+def from_array(array: Any, type_: DataType, convert: Convert) -> Converted | None:
     """Return a nested Arrow array as a column; None where its shape is another."""
     source = array.type
     if type_.kind is Kind.LIST and (pa.types.is_list(source) or pa.types.is_large_list(source) or pa.types.is_fixed_size_list(source)):
@@ -55,9 +55,9 @@ def from_array(array: Any, type_: DataType, convert: Convert, *, ignore_extra: b
         items, failed = convert(array.flatten(), type_.element)
         return _joined(array, items, failed, type_)
     if type_.kind is Kind.STRUCT and pa.types.is_struct(source):
-        return _parts(array, type_, convert, ignore_extra)
+        return _parts(array, type_, convert)
     if type_.kind is Kind.MAP and pa.types.is_map(source):
-        return from_values([None if v is None else _Pairs(v) for v in array.to_pylist()], type_, convert)
+        return _entries(array, type_, convert)
     return None
 
 
@@ -114,7 +114,7 @@ def _lists(values: Sequence[Any], type_: DataType, convert: Convert, failed: Fai
     return Column(type_, made), failed
 
 
-def _structs(values: Sequence[Any], type_: DataType, convert: Convert, failed: Failed, ignore_extra: bool) -> Converted:
+def _structs(values: Sequence[Any], type_: DataType, convert: Convert, failed: Failed) -> Converted:
     names = ColumnNames([name for name, _ in type_.fields])
     empty: dict[str, Any] = {}
     maps: list[Mapping[str, Any]] = []
@@ -123,7 +123,7 @@ def _structs(values: Sequence[Any], type_: DataType, convert: Convert, failed: F
         missing.append(not isinstance(value, Mapping))
         if isinstance(value, Mapping):
             try:
-                value = value if value.keys() <= names.known else _renamed(value, names, ignore_extra)
+                value = value if value.keys() <= names.known else _renamed(value, names)
             except ValueError as error:
                 failed[i], value = str(error), empty
             maps.append(value)
@@ -140,20 +140,19 @@ def _structs(values: Sequence[Any], type_: DataType, convert: Convert, failed: F
     return Column(type_, pa.StructArray.from_arrays(parts, fields=list(arrow_type(type_)), mask=_mask(missing))), failed
 
 
-def _renamed(value: Mapping[Any, Any], names: ColumnNames, ignore_extra: bool) -> dict[str, Any]:
+def _renamed(value: Mapping[Any, Any], names: ColumnNames) -> dict[str, Any]:
     """Return an object whose names are the parts' own; ValueError for one that means none."""
     found: dict[str, Any] = {}
     for name, part in value.items():
         meant = names.meant_by(name) if isinstance(name, str) else None
-        if meant is not None and (meant == name or meant not in value):
-            found[meant] = part
-        elif not ignore_extra:
+        if meant is None or (meant != name and meant in value):
             raise ValueError(f"there is no part {name}")
+        found[meant] = part
     return found
 
 
 class _Pairs:
-    """The entries of an Arrow map."""
+    """The entries of an Arrow map: keys, and where their values lie."""
 
     __slots__ = ("pairs",)
 
@@ -186,16 +185,26 @@ def _maps(values: Sequence[Any], type_: DataType, convert: Convert, failed: Fail
     return Column(type_, map_array(offsets, pa.array(keys, pa.string()), made, type_, _mask(missing))), failed
 
 
+def _entries(array: Any, type_: DataType, convert: Convert) -> Converted:
+    """Take the maps of an Arrow array: only keys become Python's, as other values may be some that Python does not have."""
+    keys, items, offsets = entries_of(array)
+    placed = list(zip(keys.to_pylist(), range(len(keys)), strict=True))
+    valid = pc.is_valid(array).to_pylist()
+    maps = [_Pairs(placed[start:stop]) if v else None for v, (start, stop) in zip(valid, pairwise(offsets.tolist()), strict=True)]
+
+    def in_order(taken: list[int], element: DataType) -> Converted:
+        column, unfit = convert(items, element)
+        return column.take(np.array(taken, dtype=np.int64)), {at: unfit[place] for at, place in enumerate(taken) if place in unfit}
+
+    return from_values(maps, type_, in_order)
+
+
 def _sorted(pairs: list[tuple[Any, Any]]) -> list[tuple[str, Any]]:
     """Return the entries of a map in the order of their keys; ValueError for a key that is no text, or stands twice."""
     for key, _ in pairs:
         if not isinstance(key, str):
             raise ValueError(f"the key {key!r} of a map is not TEXT")  # noqa: TRY004 - a fault of the data
-        if not key.isascii():
-            try:
-                key.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise ValueError("half of a surrogate pair in a key") from error
+        whole_text(key)
     ordered = sorted(pairs, key=lambda pair: pair[0])
     twice = next((a for (a, _), (b, _) in pairwise(ordered) if a == b), None)
     if twice is not None:
@@ -236,6 +245,18 @@ def offsets_of(array: Any) -> Any:
     return np.concatenate((np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)))
 
 
+def entries_of(array: Any) -> tuple[Any, Any, Any]:
+    """Return the keys and values of all maps of an Arrow array, and where each map begins among them; a NULL one has none."""
+    offsets = offsets_of(array)
+    if array.null_count == 0:
+        first, last = int(array.offsets[0].as_py()), int(array.offsets[-1].as_py())
+        return array.keys.slice(first, last - first), array.items.slice(first, last - first), offsets
+    starts = array.offsets.to_numpy(zero_copy_only=False)[:-1].astype(np.int64)
+    lengths = np.diff(offsets)
+    places = pa.array(np.repeat(starts - offsets[:-1], lengths) + np.arange(int(offsets[-1]), dtype=np.int64))
+    return pc.take(array.keys, places), pc.take(array.items, places), offsets
+
+
 def _joined(array: Any, items: Column, below: Failed, type_: DataType) -> Converted:
     """Put the converted items of an Arrow array's lists together again."""
     offsets = offsets_of(array)
@@ -250,7 +271,7 @@ def list_array(offsets: Any, items: Column, type_: DataType, valid: Any = None) 
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), column_to_arrow(items), type=arrow_type(type_), mask=mask)
 
 
-def _parts(array: Any, type_: DataType, convert: Convert, ignore_extra: bool) -> Converted:
+def _parts(array: Any, type_: DataType, convert: Convert) -> Converted:
     """Take the parts of an Arrow struct by name; one that is not there is NULL."""
     given = [part.name for part in array.type]
     try:
@@ -259,7 +280,7 @@ def _parts(array: Any, type_: DataType, convert: Convert, ignore_extra: bool) ->
         return Column(type_, pa.nulls(len(array), arrow_type(type_))), dict.fromkeys(range(len(array)), str(error))
     valid = validity_of(array)
     failed: Failed = {}
-    if extra and not ignore_extra:
+    if extra:
         rows = range(len(array)) if valid is None else np.flatnonzero(valid).tolist()
         failed = dict.fromkeys(rows, f"there is no part {extra[0]}")
     flat = array.flatten()

@@ -34,14 +34,13 @@ class Rules:
 
     `zone`: local time of instants that name none (None: UTC). `unit`: of bare integers meant for a TIMESTAMP (None: refused).
     `unit_round`: what is finer than a microsecond may be rounded. `bare_instants`: plain integers without a unit are microseconds, or days
-    for DATE. `ignore_extra`: parts that a STRUCT does not have are left out (else they refuse the row).
+    for DATE.
     """
 
     zone: str | None = None
     unit: str | None = None
     unit_round: bool = False
     bare_instants: bool = False
-    ignore_extra: bool = False
 
 
 def convert_array(array: Any, type_: DataType, rules: Rules) -> Converted:
@@ -72,7 +71,7 @@ def plain_array(array: Any) -> Any:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        array = pa.DictionaryArray.from_arrays(array.indices, plain_array(array.dictionary)).dictionary_decode()
     if pa.types.is_large_string(array.type) or array.type == pa.string_view():
         return pc.cast(array, pa.string())
     if pa.types.is_large_binary(array.type) or pa.types.is_fixed_size_binary(array.type) or array.type == pa.binary_view():

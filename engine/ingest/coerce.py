@@ -143,7 +143,7 @@ class Coercer:
     def _rules_for(self, position: int, bare_instants: bool) -> Rules:
         rule = self._time
         unit = rule.unit if position == self._time_position and self.schema.fields[position].type == TIMESTAMP else None
-        return Rules(rule.zone, unit, rule.unit_round, bare_instants, self.ignore_extra)
+        return Rules(rule.zone, unit, rule.unit_round, bare_instants)
 
     def arrow(self, batch: Any) -> Coerced:
         """Take an Arrow RecordBatch or Table."""
@@ -321,11 +321,23 @@ def _row_as_json(batch: Any, index: int) -> str:
 
 def _cell(cell: Any) -> Any:
     """Return the one value of an array; an instant or date that Python's do not reach as a bare number."""
-    if pa.types.is_string(cell.type):
+    kind = cell.type
+    if cell.null_count:
+        return None
+    if pa.types.is_string(kind):
         return cell.view(pa.binary())[0].as_py()
+    if pa.types.is_struct(kind):
+        return {part.name: _cell(array) for part, array in zip(kind, cell.flatten(), strict=True)}
+    if pa.types.is_map(kind):
+        from millstream.engine.expressions.nested_values import entries_of
+
+        keys, items, _ = entries_of(cell)
+        names = [str(key) for key in pc.cast(keys, pa.string()).to_pylist()]
+        return {name: _cell(items.slice(i, 1)) for i, name in enumerate(names)}
+    if pa.types.is_nested(kind) and not pa.types.is_union(kind):
+        items = cell.flatten()
+        return [_cell(items.slice(i, 1)) for i in range(len(items))]
     try:
         return cell[0].as_py()
     except (OverflowError, ValueError):
-        if not pa.types.is_primitive(cell.type):  # a list of such
-            return [_cell(cell.flatten().slice(i, 1)) for i in range(len(cell.flatten()))]
-        return cell.view(pa.int32() if cell.type.bit_width == 32 else pa.int64())[0].as_py()
+        return cell.view(pa.int32() if kind.bit_width == 32 else pa.int64())[0].as_py()

@@ -11,6 +11,7 @@ from millstream.engine.data.schema import Schema, TimeRule
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.language.cursor import TokenCursor
 from millstream.engine.language.statements import Name
+from millstream.protocol.values import TYPE_DEPTH_MAX
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -96,8 +97,6 @@ TYPE_NAMES: dict[str, DataType] = {
     "JSONB": types.JSON,
 }
 NESTED_NAMES = ("STRUCT", "ROW", "MAP", "ARRAY", "LIST")
-TYPE_DEPTH_MAX = 8
-"""Types that may stand in one another: INT[] has two."""
 TIMESTAMP_DIGITS_MAX = 6
 DECIMAL_NAMES = ("DECIMAL", "NUMERIC")
 
@@ -187,12 +186,21 @@ class TypeParser(TokenCursor):
     def _struct_type(self) -> DataType:
         parts: dict[str, DataType] = {}
         while not parts or self.takes_symbol(TokenType.COMMA):
-            name = self.name("name of a part", check=True)
-            if name.text in parts:
-                raise self.problem(f"the part {name.text} stands twice", self.previous, "give each part its own name")
+            name = self._part_name()
+            if name in parts:
+                raise self.problem(f"the part {name} stands twice", self.previous, "give each part its own name")
             self.takes_symbol(TokenType.COLON)
-            parts[name.text] = self.column_type()
+            parts[name] = self.column_type()
         return types.struct_of(parts.items())
+
+    def _part_name(self) -> str:
+        """Take the name of a part. It may be a reserved word, as no clause can stand here: so a type that is shown can be read again."""
+        if not self.sees_word():
+            return self.name("name of a part", check=True).text
+        token = self.current
+        self.advance()
+        self._validate(token.text.lower(), "name of a part", token)
+        return token.text.lower()
 
     def _one_type(self) -> DataType:
         token = self.current

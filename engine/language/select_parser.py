@@ -36,7 +36,7 @@ class FromParser(WindowParser):
     history: list[statements.HistoryOf] | None = None
 
     def query(self) -> statements.SelectQuery:
-        """Read a whole query."""
+        """Read a whole query. The subclass has it, as it stands on FROM; the parser of sqlglot below is no ABC."""
         raise NotImplementedError
 
     def sees_query(self) -> bool:

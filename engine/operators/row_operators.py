@@ -182,8 +182,7 @@ class Unnest(Operator):
 
     def _parts(self, column: Column) -> tuple[list[Column], np.ndarray[tuple[int], np.dtype[np.int32]]]:
         """Return the items of all lists (the keys and the values of all maps) and where each list begins among them."""
-        from millstream.engine.expressions.nested import entries_of
-        from millstream.engine.expressions.nested_values import offsets_of
+        from millstream.engine.expressions.nested_values import entries_of, offsets_of
 
         if self._is_map:
             keys, values, offsets = entries_of(column.values)

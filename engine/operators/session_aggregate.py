@@ -6,6 +6,7 @@ Rows are kept until their session has closed, as a row may still come that joins
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -248,9 +249,9 @@ class SessionWindow(Operator):
         self._watermark = max(self._watermark, int(sessions.ends.max()))
         return flushed_track(train, track, self._watermark)
 
+    @abstractmethod
     def _made(self, closed: ClosedSessions) -> Part:
-        """Each subclass has its own; the base is never made by itself."""
-        raise NotImplementedError
+        """Return the rows of closed sessions."""
 
     def wake_at_us(self) -> int | None:
         """Return when the next session may close."""

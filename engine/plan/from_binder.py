@@ -443,19 +443,22 @@ def unnested(node: Node, items: Expression, called: str | None, columns: Sequenc
 
 def unnested_side(left: Side, item: UnnestItem, *, outer: bool) -> Side:
     """Return the items before UNNEST with it on top. Its rows are in the windows of the rows that they come from."""
-    place = {"line": item.place.line, "column": item.place.column, "token": "UNNEST"}
-    if isinstance(left.node, TableScan):
-        hint = "FETCH reads a table's rows; in a continuous query join the table to a stream first"
-        raise Unsupported("UNNEST of a table is not supported here", hint=hint, **place)  # type: ignore[arg-type]
-    if left.spec is not None and left.spec.kind is WindowKind.ROWS:
-        hint = "write FROM (SELECT … FROM s CROSS JOIN UNNEST(…) AS t(item)) [ROWS n] to count items"
-        raise Unsupported("UNNEST behind a window of [ROWS n] is not supported", hint=hint, **place)  # type: ignore[arg-type]
     bound = ExpressionBinder(Scope(left.node.attributes)).bind(item.expression)
     called = item.alias.text if item.alias else None
     columns = [name.text for name in item.columns]
     try:
+        _check_unfolds(left)
         node = unnested(left.node, bound, called, columns, numbered=item.numbered, outer=outer)
     except EngineError as problem:
         problem.line, problem.column, problem.token = item.place.line, item.place.column, "UNNEST"
         raise
     return Side(node, left.spec, joined=left.joined)
+
+
+def _check_unfolds(left: Side) -> None:
+    if isinstance(left.node, TableScan):
+        hint = "FETCH reads a table's rows; in a continuous query join the table to a stream first"
+        raise Unsupported("UNNEST of a table is not supported here", hint=hint)
+    if left.spec is not None and left.spec.kind is WindowKind.ROWS:
+        hint = "write FROM (SELECT … FROM s CROSS JOIN UNNEST(…) AS t(item)) [ROWS n] to count items"
+        raise Unsupported("UNNEST behind a window of [ROWS n] is not supported", hint=hint)

@@ -69,8 +69,9 @@ def pending_rank(node: exp.Window, bind: Bind) -> PendingRank:
     if not keys and function != "row_number":
         raise TypeProblem(f"{function.upper()} needs an ORDER BY in OVER ( )", hint="without one all rows have the same rank")
     order = tuple(_order_key(key, bind) for key in keys)
-    if any(not e.type.is_ordered for e in (*partition, *(key for key, _, _ in order))):
-        raise TypeProblem("a list has no order and cannot be a key")
+    unordered = next((e.type for e in (*partition, *(key for key, _, _ in order)) if not e.type.is_ordered), None)
+    if unordered is not None:
+        raise TypeProblem(f"values of the type {unordered} have no order and cannot be a key of OVER", hint="name their parts")
     return PendingRank(function, partition, order)
 
 

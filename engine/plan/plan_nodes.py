@@ -392,8 +392,8 @@ class NodeReader:
         items = self._expression(fields.text("items"), fields.at("items"), ExpressionBinder(Scope(node.attributes)))
         called = fields.text("called") if fields.has("called") else None
         names = [as_text(value, path) for value, path in fields.items("columns")]
-        flags = [bool(fields.values.get(name, False)) for name in ("numbered", "outer")]
-        return unnested(node, items, called, names, numbered=flags[0], outer=flags[1])
+        numbered, keeps_empty = fields.truth("numbered", False), fields.truth("outer", False)
+        return unnested(node, items, called, names, numbered=numbered, outer=keeps_empty)
 
     def _position(self, node: exp.Expr, path: str, scope: Scope) -> int:
         bound = self._parsed("", path, lambda _: ExpressionBinder(scope).bind(node))

@@ -13,10 +13,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from millstream.protocol.values import Number
-
-DEPTH_MAX = 64
-"""Levels of a JSON value or of a nested one."""
+from millstream.protocol.values import DEPTH_MAX, Number
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -42,7 +39,11 @@ def read_json(text: str) -> Any:
 
 def json_text(value: Any) -> str:
     """Return a value of dicts, lists, text, numbers, booleans and None in the normal form; ValueError when it has no place in JSON."""
-    text = json.dumps(_plain(value, DEPTH_MAX), ensure_ascii=False)
+    return whole_text(json.dumps(_plain(value, DEPTH_MAX), ensure_ascii=False))
+
+
+def whole_text(text: str) -> str:
+    """Return a text; ValueError when half of a surrogate pair is in it, which UTF-8 cannot say."""
     if not text.isascii():
         try:
             text.encode("utf-8")

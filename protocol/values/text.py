@@ -165,12 +165,12 @@ def _json_nested(column: Any, kind: Any) -> Any:
         names = [json.dumps(part.name, ensure_ascii=False) + ": " for part in kind]
         parts = [_json_column(array, part) for array, part in zip(column.flatten(), kind, strict=True)]
         pieces = [piece for name, part in zip(names, parts, strict=True) for piece in (", " + name, part)]
-        pieces[0] = "{" + names[0]
+        pieces[:1] = ["{" + name for name in names[:1]] or [pa.repeat("{", len(column))]
         text = pc.binary_join_element_wise(*pieces, "}", "")
     elif pa.types.is_map(kind):
         lists = pa.ListArray.from_arrays(column.offsets, pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"]))
         keys, items = lists.flatten().flatten() if column.null_count == 0 else _without_null(lists, column).flatten().flatten()
-        rendered = pc.binary_join_element_wise(_json_strings(keys), _json_column(items, kind.item_field), ": ")
+        rendered = pc.binary_join_element_wise(_json_strings(pc.cast(keys, pa.string())), _json_column(items, kind.item_field), ": ")
         text = _enclosed("{", rendered, _lengths(column), "}")
     else:
         text = _enclosed("[", _json_column(column.flatten(), kind.value_field), _lengths(column), "]")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +20,15 @@ from millstream.engine.data.errors import EngineError
 from millstream.engine.ingest.readers import file_format
 from millstream.engine.language.parse import parse_script
 from millstream.engine.language.statements import CreateStream, CreateTable
+from millstream.protocol.batches import columns_of
+from millstream.protocol.types import ColumnType
+from millstream.protocol.values.rows import rows_of
 from millstream.scheduler.names import SHARING_DEFAULT
 from millstream.server.results.outcome import NamedResult
 from millstream.server.run.embedded import Replay, run_replay
+from millstream.server.run.output import shown_columns, table_lines
 
 ROWS_SHOWN_MAX = 20
-
-_TYPES: tuple[tuple[Any, str], ...] = (
-    (pa.types.is_boolean, "BOOLEAN"),
-    (pa.types.is_decimal, "DECIMAL"),
-    (pa.types.is_floating, "DOUBLE"),
-    (pa.types.is_timestamp, "TIMESTAMP"),
-    (pa.types.is_date, "DATE"),
-    (pa.types.is_duration, "INTERVAL"),
-    (pa.types.is_string, "TEXT"),
-    (pa.types.is_large_string, "TEXT"),
-    (pa.types.is_string_view, "TEXT"),
-    (pa.types.is_null, "TEXT"),
-)
 
 
 class RunError(Exception):
@@ -67,9 +58,8 @@ class Result:
         return polars.from_arrow(self.table)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows as dicts."""
-        found: list[dict[str, Any]] = self.table.to_pylist()
-        return found
+        """Return the rows as dicts: a STRUCT and a MAP are dicts too, JSON is its text, an instant beyond Python's years ISO 8601 text."""
+        return rows_of(self.table)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -78,7 +68,7 @@ class Result:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dicts."""
         for batch in self.table.to_batches():
-            yield from batch.to_pylist()
+            yield from rows_of(batch)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as Arrow's C stream."""
@@ -86,12 +76,14 @@ class Result:
 
     def __repr__(self) -> str:
         """Return the first rows as a table of text."""
-        return "\n".join([*_drawn(self.table.slice(0, ROWS_SHOWN_MAX)), *self._more(), *self.messages])
+        shown = self.table.slice(0, ROWS_SHOWN_MAX)
+        return "\n".join([*table_lines(shown.schema, shown.to_batches()), *self._more(), *self.messages])
 
     def _repr_html_(self) -> str:
         shown = self.table.slice(0, ROWS_SHOWN_MAX)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in shown.column_names)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(_cell(v))}</td>" for v in row.values()) + "</tr>" for row in shown.to_pylist())
+        rows = zip(*shown_columns(shown.schema, shown.to_batches()), strict=True)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row) + "</tr>" for row in rows)
         said = "".join(f"<p>{html.escape(text)}</p>" for text in [*self._more(), *self.messages])
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"
 
@@ -204,15 +196,20 @@ def _declaration(name: str, table: Any, timestamp_by: str | None) -> str:
 
 
 def _declared_type(name: str, column: Any) -> str:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if pa.types.is_integer(kind):
-        return "INT" if kind.bit_width < 32 or kind == pa.int32() else "BIGINT"
-    for matches, declared in _TYPES:
-        if matches(kind):
-            return declared
-    raise RunError(f"{name}: no column type for {column.name}, which is {column.type}; leave it out, or cast it first")
+    try:
+        (found,) = columns_of(pa.schema([column]))
+    except ValueError:
+        raise RunError(f"{name}: no column type for {column.name}, which is {column.type}; leave it out, or cast it first") from None
+    return str(_declared(found.type))
+
+
+def _declared(type_: ColumnType) -> ColumnType:
+    """Return a type as it is declared: parts are called as columns are, and what is NULL in every row is TEXT."""
+    if type_.name == "NULL":
+        return ColumnType("TEXT")
+    names = _folded([name for name, _ in type_.parts])
+    parts = tuple((names[name], _declared(part)) for name, part in type_.parts)
+    return replace(type_, element=None if type_.element is None else _declared(type_.element), parts=parts)
 
 
 def _disorder_us(times: Any) -> int:
@@ -243,15 +240,3 @@ def _written(table: Any) -> Any:
 
 def _whole(result: NamedResult) -> Any:
     return pa.Table.from_batches(list(result.batches), arrow_schema(result.schema))
-
-
-def _drawn(table: Any) -> list[str]:
-    names = table.column_names
-    cells = [[_cell(v) for v in table[name].to_pylist()] for name in names]
-    widths = [max([len(name), *map(len, column)]) for name, column in zip(names, cells, strict=True)]
-    lines = [names, ["-" * width for width in widths], *zip(*cells, strict=True)]
-    return [" | ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else value.isoformat() if hasattr(value, "isoformat") else str(value)

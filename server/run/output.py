@@ -22,7 +22,7 @@ from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.outcome import NamedResult, Outcome
 
 FORMATS = ("table", "csv", "json", "arrow")
-_RIGHT_ALIGNED = ("INT", "BIGINT", "DOUBLE", "DECIMAL")
+_RIGHT_ALIGNED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration)
 _TYPES: dict[str, DataType] = {str(t): t for t in (BIGINT, BOOLEAN, DOUBLE, INTERVAL, TEXT, TIMESTAMP)}
 
 
@@ -58,18 +58,29 @@ def _write_arrow(result: NamedResult, out: BinaryIO) -> None:
 
 
 def _write_table(result: NamedResult, out: BinaryIO) -> None:
-    names = list(result.schema.names)
-    columns: list[list[str]] = [[] for _ in names]
-    for batch in result.batches:
-        for column, values in zip(columns, display_columns(batch), strict=True):
-            column.extend(v.replace("\n", "\\n") for v in values)
-    widths = [max([cells(name), *(cells(v) for v in column)]) for name, column in zip(names, columns, strict=True)]
-    right = [str(f.type).startswith(_RIGHT_ALIGNED) for f in result.schema.fields]
-    lines = [_row(names, widths, [False] * len(names)), "-+-".join("-" * w for w in widths)]
-    lines += [_row(row, widths, right) for row in zip(*columns, strict=True)]
-    rows = len(columns[0]) if columns else 0
+    batches = list(result.batches)
+    lines = table_lines(arrow_schema(result.schema), batches)
+    rows = sum(batch.num_rows for batch in batches)
     lines.append(f"({rows} row{'' if rows == 1 else 's'})")
     out.write(("\n".join(lines) + "\n").encode())
+
+
+def table_lines(schema: Any, batches: Sequence[Any]) -> list[str]:
+    """Return the rows of Arrow batches as a table of text: a line of names, a rule, a line a row; numbers and intervals at the right."""
+    columns = shown_columns(schema, batches)
+    widths = [max([cells(name), *(cells(v) for v in column)]) for name, column in zip(schema.names, columns, strict=True)]
+    right = [any(matches(kind) for matches in _RIGHT_ALIGNED) for kind in schema.types]
+    lines = [_row(schema.names, widths, [False] * len(widths)), "-+-".join("-" * w for w in widths)]
+    return lines + [_row(row, widths, right) for row in zip(*columns, strict=True)]
+
+
+def shown_columns(schema: Any, batches: Sequence[Any]) -> list[list[str]]:
+    """Return the text of each column's values, each in one line."""
+    columns: list[list[str]] = [[] for _ in schema.names]
+    for batch in batches:
+        for column, values in zip(columns, display_columns(batch), strict=True):
+            column.extend(v.replace("\n", "\\n") for v in values)
+    return columns
 
 
 def _row(values: Sequence[str], widths: list[int], right: list[bool]) -> str:

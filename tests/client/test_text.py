@@ -7,15 +7,18 @@ import io
 import math
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from millstream.client.data import Shaper, plain_value, to_table
 from millstream.client.errors import MillstreamError
 from millstream.client.inputs import CsvInput, JsonLinesInput
 from millstream.client.render import ArrowRenderer, LiveTable, WholeTable, renderer_for
 from millstream.client.statements import first_word, is_complete, name_of, quoted, split_script
-from millstream.protocol.types import Column, parse_schema
+from millstream.protocol.types import Column, parse_schema, parse_type
 
 # --- statements ---
 
@@ -229,3 +232,31 @@ def test_csv_and_json_are_the_forms_of_the_contract() -> None:
         renderer.batch(BATCH.slice(0, 3))
         renderer.finish()
         assert out.getvalue() == wanted
+
+
+def test_words_of_a_view_dictionary_are_unpacked_before_they_are_sent() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([0, None, 0]), pa.array(["w"], pa.string_view()))  # as polars' categories are
+    shaped = Shaper([Column("k", parse_type("TEXT"))]).shaped(pa.table({"k": words}))
+    assert shaped.column("k").type == pa.string()
+    assert shaped.column("k").to_pylist() == ["w", None, "w"]
+
+
+def test_nested_fields_of_csv_are_json_with_the_numbers_that_their_types_want() -> None:
+    columns = [Column("r", parse_type("STRUCT(a DECIMAL(30, 3), b DOUBLE[])")), Column("j", parse_type("JSON"))]
+    text = b'r,j\n"{""A"": 1234567890123456789.125, ""b"": [1.5]}","{""k"": 2.5}"\n,{\n'
+    read = CsvInput(columns).feed(text, last=True)
+    assert read.rows[0] == {"r": {"A": "1234567890123456789.125", "b": [1.5]}, "j": {"k": 2.5}}
+    assert read.refused == [(3, "not JSON: Expecting property name enclosed in double quotes at character 2")]
+
+
+def test_arrays_of_numpy_in_rows_are_lists() -> None:
+    assert plain_value(np.array([1, 2])) == [1, 2]
+    assert plain_value({"l": [np.array(["a"]), np.float32(1.5)]}) == {"l": [["a"], 1.5]}
+    assert plain_value(np.array([[True], [False]])) == [[True], [False]]
+    assert plain_value(np.datetime64("2024-01-01T00:00:00.5")) == "2024-01-01T00:00:00.500000"
+
+
+def test_a_frame_with_a_column_of_several_types_is_refused_with_its_name() -> None:
+    with pytest.raises(MillstreamError, match=r"cannot publish this frame: .*column a") as caught:
+        to_table(pd.DataFrame({"a": [1, "x"]}))
+    assert caught.value.code == "data"

@@ -149,7 +149,9 @@ def test_a_table_travels_as_a_stream() -> None:
         batches.decode_table(b"\x00" * 40)
 
 
-@pytest.mark.parametrize("text", ["", "FLOTE", "DECIMAL(39, 0)", "DECIMAL(2, 3)", "DECIMAL", "BIGINT" + "[]" * 9])
+@pytest.mark.parametrize(
+    "text", ["", "FLOTE", "DECIMAL(39, 0)", "DECIMAL(2, 3)", "DECIMAL", "BIGINT" + "[]" * 9, "BIGINT" + "[]" * 5000, "STRUCT(a " * 5000]
+)
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="type"):
         parse_type(text)

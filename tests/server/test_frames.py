@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def test_a_result_is_a_frame_and_arrow_and_text() -> None:
     assert len(result) == 1
     assert result.df().to_dict("records") == [{"k": "<i>", "w": 4}]
     assert pa.table(result) == result.table
-    assert repr(result) == "k   | w\n--- | -\n<i> | 4"
+    assert repr(result) == "k   | w\n----+--\n<i> | 4"
     assert "<td>&lt;i&gt;</td>" in result._repr_html_()
     many = millstream.run("SELECT v FROM s", s=[{"v": v} for v in range(30)])
     assert repr(many).endswith("the first 20 of 30 rows")
@@ -113,6 +114,48 @@ def test_a_script_gives_all_its_answers_by_name() -> None:
     script = "CREATE TABLE names (k INT, name TEXT, PRIMARY KEY (k)); SELECT v FROM s; SELECT name FROM s JOIN names n ON s.k = n.k"
     found = millstream.run_script(script, inputs={"s": [{"k": 1, "v": 5}], "names": [{"k": 1, "name": "one"}]})
     assert {name: result.rows() for name, result in found.items()} == {"q1": [{"v": 5}], "q2": [{"name": "one"}]}
+
+
+def test_nested_columns_are_declared_after_their_types() -> None:
+    rows = [
+        {"r": {"X": 1, "from": ["a", None], "r2": {"d": dt.date(2024, 2, 29)}}, "l": [[1], []], "none": [None]},
+        {"r": None, "l": None, "none": None},
+    ]
+    maps = pa.array([[("b", 1.5), ("a", None)], None], pa.map_(pa.string(), pa.float64()))
+    words = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array(["w"], pa.string_view()))
+    table = pa.Table.from_pylist(rows).append_column("m", maps).append_column("u", pa.array([2**63, None], pa.uint64()))
+    table = table.append_column("w", words).append_column("s", pa.StructArray.from_arrays([words], ["w"], mask=pa.array([False, True])))
+    result = millstream.run(
+        """SELECT r.x AS x, r."from"[1] AS f, r.r2.d AS d, l[1] AS l, none, u, w, s.w AS sw, m['b'] AS b, m FROM s""", s=table
+    )
+    first = {"x": 1, "f": "a", "d": dt.date(2024, 2, 29), "l": [1], "none": [None], "u": 2**63, "w": "w", "sw": "w", "b": 1.5}
+    first["m"] = {"a": None, "b": 1.5}
+    assert result.rows() == list(result) == [first, dict.fromkeys(first)]
+    assert repr(result).splitlines()[2].endswith('|  1.5 | {"a": null, "b": 1.5}')
+
+
+def test_an_instant_beyond_pythons_years_is_text_in_rows_and_shown() -> None:
+    far = pa.array([[("k", 2**60)], [("k", 0)]], pa.map_(pa.string(), pa.int64())).cast(pa.map_(pa.string(), pa.timestamp("us", "UTC")))
+    result = millstream.run("SELECT m['k'] AS k, m FROM s", s=pa.table({"m": far}))
+    text = "38504-08-17T21:30:06.846976Z"
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert result.rows() == [{"k": text, "m": f'{{"k": "{text}"}}'}, {"k": epoch, "m": {"k": epoch}}]
+    assert text in repr(result)
+
+
+def test_polars_is_needed_only_for_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    result = millstream.run("SELECT a FROM s", s=[{"a": 1}])
+    with pytest.raises(ImportError, match="polars"):
+        result.pl()
+    assert result.rows() == [{"a": 1}]
+
+
+def test_a_part_of_a_struct_that_the_script_does_not_declare_is_refused() -> None:
+    script = "CREATE STREAM s (r STRUCT(a INT)) TIMESTAMP BY ARRIVAL; SELECT r.a AS a FROM s"
+    for rows in ([{"r": {"a": 1, "b": 2}}, {"r": {"a": 3, "b": None}}], pa.Table.from_pylist([{"r": {"a": 1, "b": 2}}])):
+        with pytest.raises(millstream.RunError, match=r"row 1: column r: there is no part b"):
+            millstream.run(script, s=rows)
 
 
 TWO_TIMES = pa.table({"a": packets(0)["ts"], "b": packets(0)["ts"]})

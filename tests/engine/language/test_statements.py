@@ -9,6 +9,7 @@ from millstream.engine.data import types
 from millstream.engine.data.errors import SyntaxProblem
 from millstream.engine.data.schema import Field, OnError, TimeRule
 from millstream.engine.language import statements as say
+from millstream.engine.language.dialect import RESERVED
 from millstream.engine.language.parse import parse_query, parse_script, parse_statement
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
 from millstream.engine.language.statements import JoinItem, NamedItem, SelectBody, SubqueryItem, UnionBody, WindowClause
@@ -82,6 +83,12 @@ def test_a_watermark_is_a_delay_in_every_spelling(text: str) -> None:
 )
 def test_every_type_and_its_synonyms_are_known(spelling: str, type_: types.DataType) -> None:
     assert stream(f"CREATE STREAM s (a {spelling})").schema.fields[0].type == type_
+
+
+@pytest.mark.parametrize("word", sorted(RESERVED))
+def test_a_type_is_read_as_it_is_shown_whatever_its_parts_are_called(word: str) -> None:
+    parts = types.struct_of([(word.lower(), types.INT), (word, types.TEXT), ("b c", types.list_of(types.map_of(types.JSON)))])
+    assert stream(f"CREATE STREAM s (a {parts})").schema.fields[0].type == parts
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])

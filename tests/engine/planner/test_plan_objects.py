@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, UnknownName, Unsupported
-from millstream.engine.language.recipes import SplitRecipe, UnionRecipe
+from millstream.engine.language.recipes import SplitRecipe, UnionRecipe, UnnestRecipe
 from millstream.engine.plan.physical import PhysicalNode
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.plan_objects import plan_name
@@ -258,3 +258,31 @@ def test_a_plan_that_is_too_deep_is_refused() -> None:
         root = {"op": "select", "condition": "v > 3", "input": root}
     with pytest.raises(InvalidDefinition, match="nested more than"):
         of(root)
+
+
+UNNEST: dict[str, Any] = {"op": "unnest", "items": "ARRAY[1, k]", "input": S}
+
+
+def test_unnest_says_the_same_as_in_from() -> None:
+    root = {**UNNEST, "called": "u", "columns": ["x", "n"], "numbered": True, "outer": True}
+    text = "SELECT * FROM s LEFT JOIN UNNEST(ARRAY[1, s.k]) WITH ORDINALITY AS u(x, n) ON TRUE"
+    found, wanted = of(root).physical, plan(text).physical
+    assert found.schema == wanted.schema
+    assert found.root.recipe == wanted.root.recipe
+    assert isinstance(found.root.recipe, UnnestRecipe)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"numbered": "no"}, "root.numbered must be true or false, not 'no'"),
+        ({"outer": 1}, "root.outer must be true or false, not 1"),
+        ({"items": "k"}, "UNNEST takes a list or a map, not BIGINT"),
+        ({"columns": ["a", "b"]}, "UNNEST gives 1 columns here, not 2"),
+        ({"input": TAB}, "a table can stand only on the right of a join"),
+    ],
+)
+def test_an_unnest_that_is_none_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        of({**UNNEST, **fields})
+    assert said in str(caught.value)

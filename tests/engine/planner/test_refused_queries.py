@@ -157,6 +157,8 @@ CASES = [
     ("SELECT MAP {'a': k}[1] FROM s", TypeProblem, r"named by its key.*map\['key'\]", (1, 12)),
     ("SELECT ARRAY[k, 'a'] FROM s", TypeProblem, "items of a list have one type", (1, 14)),
     ("SELECT ARRAY[k] < ARRAY[1] FROM s", TypeProblem, "have no order", (1, 14)),
+    ("SELECT x FROM s [ROWS 5] CROSS JOIN UNNEST(ARRAY[s.k]) AS t(x)", Unsupported, r"behind a window of \[ROWS n\]", (1, 37)),
+    ("SELECT ROW_NUMBER() OVER (ORDER BY ARRAY[k]) AS n FROM s", TypeProblem, r"BIGINT\[\] have no order and cannot be a key", None),
     ("SELECT k -> 'a' FROM s", TypeProblem, r"must be JSON, or TEXT that holds it.*CAST\(x AS JSON\)", (1, 8)),
     ("SELECT CAST('{}' AS JSON) -> k FROM s", SyntaxProblem, "a name in quotes or a number was expected after ->", (1, 30)),
     ("SELECT JSON_VALUE(name, 'a') FROM s", TypeProblem, "a JSON path begins with", (1, 8)),
