@@ -7,7 +7,6 @@ messages, which come to the driver one partition at a time, the next one already
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from millstream.feeder.numbering import (
     Numbering,
     plan_numbering,
 )
+from millstream.feeder.session import quietly
 from millstream.feeder.shaping import REFUSED, Mapped, shape, with_streams
 from millstream.feeder.sources import ReadOptions, is_columnar, read, reading
 from millstream.feeder.targets import Target, common_columns
@@ -149,15 +149,13 @@ class FeedJob:
         schema = ", ".join([*columns, f"{INDEX} BIGINT", f"{ARRIVAL} BIGINT"])
         order = [ARRIVAL, INDEX, STREAM]
         partitions = -(-rows // PARTITION_ROWS)
-        with warnings.catch_warnings():
-            # Spark warns about the installed pandas even where, as here, only Arrow is used.
-            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        with quietly():
             numbered = rows_in.mapInArrow(numbering.apply, schema)
             return numbered.repartitionByRange(partitions, *order).sortWithinPartitions(*order).mapInArrow(pack, "chunk BINARY")
 
 
 def pack(batches: Iterable[Any]) -> Iterator[Any]:
-    """Turn each batch of a partition into one row that holds it as an Arrow stream. Runs inside Spark's tasks."""
+    """Yield for each batch of a partition one row that holds it as an Arrow stream. Runs inside Spark's tasks."""
     import pyarrow as pa
 
     for batch in batches:

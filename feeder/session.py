@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,23 +51,26 @@ def spark_session(master: str | None = None, *, brief: bool = False) -> Iterator
 def start_session(master: str, *, brief: bool = False) -> Any:
     """Start a session; see `spark_session`."""
     try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
     except ImportError:
         raise SparkMissingError("the feeder needs pyspark", hint="pip install 'millstream[feeder]'") from None
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("millstream feed").master(master)
-    settings = dict(_SETTINGS)
+    settings = {"spark.app.name": "millstream feed", "spark.master": master, **_SETTINGS}
     if master.startswith("local"):
         # Local mode talks to itself only; a machine whose name does not resolve can still run it.
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     java_options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", *([_BRIEF_JAVA_OPTIONS] if brief else [])]
     settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    conf = SparkConf().setAll(list(settings.items()))
     with _stderr_aside() as said:
         try:
-            session = builder.getOrCreate()
+            if SparkContext._gateway is None:
+                # In a group of its own: a signal to our group is for us, who stop in order. Java ends when its input does.
+                SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"process_group": 0}))
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
             said.seek(0)
             last = [line.strip() for line in said.read().splitlines() if line.strip()][-1:] or [str(error).splitlines()[0]]
@@ -88,6 +92,14 @@ def stop_session(session: Any) -> None:
     process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep back that Spark warns of the installed pandas, where only Arrow is used. Yields once."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        yield
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Which worker a group of operators goes to. What shares operators is one group, and a group is in one worker.
+"""Which worker the operators of a new query go to.
 
 A function of what is known: no clock, no chance. Workers are numbered from 1; 0 is the server itself.
 """
@@ -24,25 +24,24 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a group goes, and why."""
+    """Where operators go, and why."""
 
     worker: int
     why: str
 
 
-def choose(loads: Sequence[WorkerLoad], beside: Sequence[int] = (), pinned: Sequence[int] = ()) -> Choice:
-    """Return the worker for a new group. `beside` are workers that have operators it shares, `pinned` those that its class allows.
+def choose(loads: Sequence[WorkerLoad], beside: Sequence[int] = ()) -> Choice:
+    """Return the worker for a query's new operators. `beside` are workers that have operators which it shares.
 
     While nobody is busy the one with the fewest operators, else the one with the least load, with that of operators that came since
     guessed from the others'.
     """
     if beside:
         return Choice(beside[0], f"in worker {beside[0]}, which has operators that it shares")
-    allowed = [one for one in loads if not pinned or one.number in pinned] or list(loads)
     measured = [one for one in loads if one.load >= IDLE_BELOW]
     each = sum(one.load for one in measured) / max(1, sum(one.operators for one in measured))
     if max(one.load for one in loads) < IDLE_BELOW:
-        best = min(allowed, key=lambda one: (one.operators, one.number))
+        best = min(loads, key=lambda one: (one.operators, one.number))
         return Choice(best.number, f"in worker {best.number}, which had the fewest operators")
-    best = min(allowed, key=lambda one: (round(max(one.load, each * one.operators), 2), one.operators, one.number))
+    best = min(loads, key=lambda one: (round(max(one.load, each * one.operators), 2), one.operators, one.number))
     return Choice(best.number, f"in worker {best.number}, which had the least to do")

@@ -7,10 +7,7 @@ never keeps the loop from its sockets. Results and ends of queries come to the l
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import sys
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -42,7 +39,7 @@ from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.host.server_files import Asks, FileRules
+from millstream.server.host.server_files import FileRules
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net import handlers
@@ -50,7 +47,7 @@ from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.pacing import Pacer
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import AccessRole, require
-from millstream.server.net.session import Handlers, Running, Session
+from millstream.server.net.session import Handlers, Session
 from millstream.server.net.turn import Turn
 from millstream.server.results.feeds import Feeds, KeptBounds, QueryFeed, RunOfResults
 from millstream.server.results.outcome import Outcome
@@ -62,23 +59,18 @@ from millstream.server.watch.memory_watch import KEPT_PART, MemoryWatch
 if TYPE_CHECKING:
     from millstream.engine.runtime.network import Network
     from millstream.scheduler.instructions import InstructionHandler, OrderExecutor
+    from millstream.server.aside import Aside
     from millstream.server.durability.journaling import Journaling
     from millstream.server.net.publishing import PublishingChannel
-    from millstream.server.once.fetches import Fetches
-    from millstream.server.once.question import Question
     from millstream.server.workers.pool import Workers
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 PLACES_KEPT_PART = 16  # of the connections: one of so many is kept for those who may more than read
-POLL_S_MAX = 60.0  # how long a poll of a table's file may take before it counts as failed
-PREPARING_MAX = 2  # statements whose files are read at once: each may hold a table's rows
-FETCH_SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
 RESULTS_AHEAD_MAX = 64  # trains of a query that is given the past, which the loop has yet to take
-BEHIND = 10  # the niceness of threads that nobody waits for
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
 _NOTICES = ("journal_noted", "journal_converted", "checkpoint_ignored", "archive_goes_on")  # reports of what is in order by now
@@ -123,8 +115,7 @@ class Application:
         self._speaks = False
         self._connections = 0
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
-        self._preparing = asyncio.Semaphore(PREPARING_MAX)
-        self.fetches: Fetches | None = None
+        self._aside: Aside | None = None
         self.workers: Workers | None = None  # None: operators run in this process
         self._archiving = asyncio.Lock()
 
@@ -167,7 +158,7 @@ class Application:
                 self.journaling = open_journal(self.host, config)
                 self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
                 self.journaling.execute, self.journaling.holds_back = self._executed_soon, self._readers_are_behind
-                self.journaling.give_way, self.journaling.went_live = give_way, self._went_live
+                self.journaling.went_live = self._went_live
             except ServerError:
                 self._executor.shutdown()
                 if self.journaling is not None:
@@ -221,8 +212,8 @@ class Application:
             self.journaling.stop_catching_up()
         for session in self.sessions.values():
             session.give_up()
-        if self.fetches is not None:
-            self.fetches.close()
+        if self._aside is not None:
+            self._aside.close()
         executing = self.loop.create_task(self.call(lambda: None))  # what is being executed ends first
         await asyncio.wait((executing,), timeout=self.config.drain_s)
         drained = False
@@ -263,6 +254,15 @@ class Application:
     async def call(self, function: Callable[..., Given], *arguments: Any) -> Given:
         """Run a function on the thread that executes statements."""
         return await self.loop.run_in_executor(self._executor, partial(function, *arguments))
+
+    @property
+    def aside(self) -> Aside:
+        """What does what takes long; it is loaded when first asked for."""
+        if self._aside is None:
+            from millstream.server.aside import Aside
+
+            self._aside = Aside(self.loop, self.host, self.config, self.call)
+        return self._aside
 
     # --- sessions ---
 
@@ -331,75 +331,13 @@ class Application:
         require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
         try:
             if isinstance(statement, Fetch):
-                return await self._fetched(session, statement)
+                return await self.aside.fetched(session, statement)
             preparing = language.preparing_of(self.host, statement)
-            prepared = None if preparing is None else await self._prepared(session, preparing)
+            prepared = None if preparing is None else await self.aside.prepared(session, preparing)
             _check_there(session)
             return await self.call(self.host.execute, statement, Context(owner=session, text=text, prepared=prepared))
         except EngineError as problem:
             raise language.placed_in_script(problem, place) from None
-
-    async def _fetched(self, session: Session, statement: Fetch) -> Outcome:
-        """Answer a FETCH outside this process, when its peer's turn has come; given up when the session gives it up."""
-        from millstream.server.statements import language
-
-        done: asyncio.Future[Any] = self.loop.create_future()
-        session.running = running = Running(done)
-        asked = None
-
-        async def ask() -> Question:
-            at = self.host.network.ingress.next_seq - 1
-            assert asked is not None
-            deadline = self.loop.time() + FETCH_SEEN_S
-            while not (done.done() or all(self.host.has_seen(q, at) for q in asked.waits_for)) and self.loop.time() < deadline:
-                await asyncio.sleep(SEEN_S)
-            return await self.call(asked.take)
-
-        try:
-            asked = await self.call(language.prepare_fetch, self.host, statement)
-            return await self._fetches().answer(session.client_id or session.number, running, done, ask)
-        finally:
-            session.running = None
-            if asked is not None:
-                asked.release()
-            if not done.cancel() and not done.cancelled():
-                done.exception()  # whoever gave it up is told already
-
-    def _fetches(self) -> Fetches:
-        """Return who answers FETCHes; it is loaded with the first."""
-        if self.fetches is None:
-            from millstream.server.once.fetches import Fetches
-            from millstream.server.once.worker import ENVELOPE_BYTES, FetchBounds, Worker
-
-            config = self.config
-            bounds = FetchBounds(config.fetch_memory_bytes_max, config.fetch_cpu_s_max, config.frame_bytes_max - ENVELOPE_BYTES)
-            made = partial(Worker, bounds, self.host.confinement)
-            self.fetches = Fetches(made, config.fetch_workers, config.fetch_waiting_max, config.fetch_idle_s)
-        return self.fetches
-
-    async def _prepared(self, session: Session, preparing: Callable[[Asks], Any]) -> Any:
-        """Do a part of a statement that may take long, aside from those of others; given up when the session gives it up."""
-        async with self._preparing:
-            done: asyncio.Future[Any] = self.loop.create_future()
-            session.running = running = Running(done)
-            try:
-                return await self._read_aside(preparing, running, done)
-            finally:
-                session.running = None
-
-    async def _read_aside(self, preparing: Callable[[Asks], Any], running: Running, done: asyncio.Future[Any]) -> Any:
-        """Do something on a thread of its own, which is left behind when it does not end."""
-
-        def prepare() -> None:
-            try:
-                settle = partial(running.settle, preparing(running.is_given_up))
-            except Exception as error:
-                settle = partial(running.fail, error)
-            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
-                self.loop.call_soon_threadsafe(settle)
-
-        threading.Thread(target=prepare, name="preparing", daemon=True).start()
-        return await done
 
     async def poll(self) -> None:
         """Poll the table that is due, if one is: its file is read aside, and its table changed among the statements."""
@@ -407,15 +345,7 @@ class Application:
         poll = None if refresh is None or self.stopping else await self.call(refresh.take)
         if refresh is None or poll is None:
             return
-        done: asyncio.Future[Any] = self.loop.create_future()
-        running = Running(done)
-        hung = self.loop.call_later(POLL_S_MAX, running.give_up)
-        try:
-            found = await self._read_aside(partial(refresh.read, poll), running, done)
-        except (EngineError, ServerError) as problem:
-            found = problem
-        finally:
-            hung.cancel()
+        found = await self.aside.polled(refresh, poll)
         if not self.stopping:
             await self.call(refresh.put, poll, found)
 
@@ -465,26 +395,10 @@ class Application:
         journaling = self.journaling
         async with self._archiving:
             while journaling is not None and journaling.archives is not None and not self.stopping:
-                step = await self._aside(journaling.archives.next_step, "archive")
+                step = await self.aside.behind(journaling.archives.next_step, "archive")
                 if step is None or self.stopping:
                     return
                 await self.call(journaling.archived, step)
-
-    async def _aside(self, deed: Callable[[], Given], name: str) -> Given:
-        """Run a deed on a thread of its own, behind all others; it is left behind where the server stops meanwhile."""
-        done: asyncio.Future[Given] = self.loop.create_future()
-
-        def run() -> None:
-            give_way()
-            try:
-                settle = partial(done.set_result, deed())
-            except Exception as error:
-                settle = partial(done.set_exception, error)
-            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
-                self.loop.call_soon_threadsafe(settle)
-
-        threading.Thread(target=run, name=name, daemon=True).start()
-        return await done
 
     # --- credit held back ---
 
@@ -628,13 +542,6 @@ class Application:
     def _revoke_channels(self, name: str) -> None:
         channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]
         self.each(channels, lambda c: c.revoke(f"{noun_of(c.intake.table or c.intake.definition)} {name} was dropped"))
-
-
-def give_way() -> None:
-    """Let this thread run behind those of the server that answer somebody, where the system knows priorities of threads."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEHIND)
 
 
 def _check_there(session: Session) -> None:

@@ -1,11 +1,16 @@
-"""Keeps pandas out of processes that have no use for it: it costs half a second and forty megabytes."""
+"""Small means by which processes and threads cost less: no pandas where nobody uses it, a low priority where nobody waits."""
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from types import ModuleType
+
+BEHIND = 10  # the niceness of threads that nobody waits for
 
 
 class _NoPandas(MetaPathFinder):
@@ -18,8 +23,9 @@ class _NoPandas(MetaPathFinder):
 
 
 def keep_pandas_out() -> None:
-    """Let pyarrow find no pandas. It looks once, at its first conversion, to recognise pandas' own types, and imports it for that.
+    """Let pyarrow find no pandas, which costs half a second and forty megabytes.
 
+    It looks once, at its first conversion, to recognise pandas' own types, and imports it for that.
     To be called before anything is converted, by commands that never see a pandas object; afterwards pandas can be imported as usual,
     pyarrow alone does not know it.
     """
@@ -33,3 +39,10 @@ def keep_pandas_out() -> None:
         pa.array([0])
     finally:
         sys.meta_path.remove(finder)
+
+
+def give_way() -> None:
+    """Let this thread run behind those of the server that answer somebody, where the system knows priorities of threads."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEHIND)

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +22,15 @@ _SCHEDULED = 2  # the kind of processor time: as the kernel's scheduler counts i
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A server that listens. `started_s` is how long it took from the process's start to that."""
+    """A server that listens.
+
+    `started_s` is how long it took from the process's start to that, `workers` are the processes that it had then.
+    """
 
     process: subprocess.Popen[str]
     port: int
     started_s: float
+    workers: tuple[int, ...]
 
     @property
     def address(self) -> str:
@@ -42,9 +46,12 @@ class Daemon:
         return self._status("VmHWM")
 
     def cpu_s(self) -> float:
-        """Return the processor time it has used, to the nanosecond: what /proc tells comes in ticks of 10 ms, and short work in none."""
+        """Return the processor time that it and its workers have used, to the nanosecond.
+
+        What /proc tells comes in ticks of 10 ms, and short work in none.
+        """
         # The number Linux gives a process's clock (clock_getcpuclockid); Python makes one for threads only.
-        return time.clock_gettime((~self.process.pid << 3) | _SCHEDULED)
+        return sum(time.clock_gettime((~pid << 3) | _SCHEDULED) for pid in (self.process.pid, *self.workers))
 
     def _status(self, name: str) -> float:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
@@ -64,7 +71,7 @@ def daemon(*options: str) -> Iterator[Daemon]:
     try:
         port, started_s = _port_of(process), time.perf_counter() - began
         draining.start()
-        yield Daemon(process, port, started_s)
+        yield Daemon(process, port, started_s, _children_of(process.pid))
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -75,6 +82,16 @@ def daemon(*options: str) -> Iterator[Daemon]:
         if draining.ident is None:
             draining.start()
         draining.join()
+
+
+def _children_of(pid: int) -> tuple[int, ...]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == pid:
+                found.append(int(stat.parent.name))
+    return tuple(found)
 
 
 def _drained(process: subprocess.Popen[str]) -> None:

@@ -154,7 +154,9 @@ class FusedChain:
         if train is not None:
             return self._leave(taken, train, counts, to_sinks)
         # Selections and projections leave the interval, W and marks as they are, so what was taken speaks for what reached the tail.
-        return self._appended(taken, taken.train, counts, emitted(self._last, (taken.train,), side), side, to_sinks)
+        made = emitted(self._last, (taken.train,), side)
+        counts.append(_rows_in(made))
+        return self._appended(taken, taken.train, counts, made, side, to_sinks)
 
     def _carry(self, taken: Portion, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         if self._there is not None and (self._tail_is_there or taken.train.rows > ROWS_HERE_MAX):
@@ -168,13 +170,14 @@ class FusedChain:
     def _leave(self, taken: Portion, train: Train, counts: list[int], to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         """Hand the train that left the selections and projections to the tail, or to the log behind them."""
         side: Emitter | None = None
-        if self._tail is not None and self.ends_in_sink:
+        made: Made = []
+        if self._tail is None:
+            made = [(self._last.outputs[0], train)]
+        elif self.ends_in_sink:
             side = _NO_SIDE
             self._tail.process((train,), side)
             counts.append(0)
-            return self._passed(taken, train, counts, [], side)
-        made: Made = [(self._last.outputs[0], train)]
-        if self._tail is not None:
+        else:
             side = Emitter(len(self._last.outputs))
             try:
                 self._last.process((train,), side)
@@ -185,25 +188,20 @@ class FusedChain:
                     raise
                 raise _Again from error
             made = emitted(self._last, (train,), side)
+            counts.append(_rows_in(made))
         return self._appended(taken, train, counts, made, side, to_sinks)
 
     def _appended(
         self, taken: Portion, train: Train, counts: list[int], made: Made, side: Emitter | None, to_sinks: Callable[[Made], Made] | None
     ) -> ChainOutcome:
         """Append what the last operator put out."""
-        rows = sum([one.rows for _, one in made])
-        if self._tail is not None and to_sinks is not None:
+        if to_sinks is not None:
             made = to_sinks(made)
         nodes: list[Appended] = []
         for log, one in made:
             node = LogNode(one, log)
             log.push(node)
             nodes.append((log, node))
-        if self._tail is not None:
-            counts.append(rows)
-        return self._passed(taken, train, counts, nodes, side)
-
-    def _passed(self, taken: Portion, train: Train, counts: list[int], nodes: list[Appended], side: Emitter | None) -> ChainOutcome:
         self._pass_by(train, counts)
         self._head.finished += 1
         return ChainOutcome(taken, counts, nodes, None if self._tail is None else train, side)
@@ -284,6 +282,10 @@ class FusedChain:
         self.settle()
         for running in self.operators:
             running.chains.remove(self)
+
+
+def _rows_in(made: Made) -> int:
+    return sum([train.rows for _, train in made])
 
 
 def _together(operators: Sequence[RunningOperator]) -> list[RunningOperator] | None:

@@ -42,17 +42,23 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusals:
+    """How many rows of a block were refused, and why the first was."""
+
+    rows: int = 0
+    first: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BlockFacts:
-    """What is known of a block: rows accepted and refused, the greatest event time (TIME_MIN without rows), where that rises, if asked."""
+    """What is known of a block: accepted rows and their greatest event time (TIME_MIN without any), where that rises, if asked."""
 
     stream: str
     number: int
     rows: int
     greatest_us: int
-    refused: int = 0
-    first_refusal: str = ""
-    values_us: Int64Array | None = None
-    places: Int64Array | None = None
+    refusals: Refusals = Refusals()
+    steps: tuple[Int64Array, Int64Array] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +67,7 @@ class Rows:
 
     columns: list[Column]
     times_us: Int64Array
-    refused: int = 0
-    first_refusal: str = ""
+    refusals: Refusals
 
 
 def files_of(path: str) -> list[str]:
@@ -104,9 +109,8 @@ def facts_of(block: Block, definition: StreamDefinition, with_steps: bool) -> Bl
             return known
     rows = read_block(block, definition, ())
     times = rows.times_us
-    values, places = steps_of(times) if with_steps else (None, None)
     greatest = int(times.max()) if len(times) else TIME_MIN
-    return BlockFacts(block.stream, block.number, len(times), greatest, rows.refused, rows.first_refusal, values, places)
+    return BlockFacts(block.stream, block.number, len(times), greatest, rows.refusals, steps_of(times) if with_steps else None)
 
 
 def _footer_facts(block: Block, definition: StreamDefinition) -> BlockFacts | None:
@@ -167,6 +171,6 @@ def _rows(definition: StreamDefinition, position: int, parts: Sequence[Any], rea
     full = [part for part in parts if part.rows]
     fields = definition.schema.fields
     if not full:
-        return Rows([null_column(f.type, 0) for f in fields], np.empty(0, dtype=np.int64), refused, first)
+        return Rows([null_column(f.type, 0) for f in fields], np.empty(0, dtype=np.int64), Refusals(refused, first))
     columns = [concat_columns([part.columns[i] for part in full]) for i in range(len(fields))]
-    return Rows(columns, event_times(columns[position], definition.time), refused, first)
+    return Rows(columns, event_times(columns[position], definition.time), Refusals(refused, first))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.arrow import column_to_arrow
+from millstream.engine.data.arrow import column_to_arrow, plain_values
 from millstream.engine.data.column import Column, Index
 from millstream.engine.data.types import Kind
 
@@ -52,25 +53,18 @@ def _hashes(column: Column) -> UInt64Array:
         # One zero, one NaN (K7); adding 0.0 turns -0.0 into 0.0.
         values = np.where(np.isnan(column.values), np.nan, column.values + 0.0)
         return values.view(np.uint64)
+    if column.type.is_nested:
+        # The one NaN and the one zero stand inside too (K7).
+        return _hashes_of(plain_values(column))
     if column.type.is_arrow or column.type.is_wide or kind is Kind.NULL:
-        return _text_hashes(column)
+        coded = column_to_arrow(column).dictionary_encode("encode")
+        different = _hashes_of(coded.dictionary.to_pylist())
+        hashed: UInt64Array = different[coded.indices.to_numpy(zero_copy_only=False)]
+        return hashed
     plain: UInt64Array = column.values.astype(np.int64).view(np.uint64)
     return plain
 
 
-def _text_hashes(column: Column) -> UInt64Array:
-    """Hash each different value once, by its text."""
-    array = column_to_arrow(column)
-    try:
-        coded = array.dictionary_encode()
-        different, codes = coded.dictionary.to_pylist(), coded.indices
-    except (NotImplementedError, ValueError):
-        different, codes = array.to_pylist(), None
-    made = np.array([_NULL if v is None else zlib.crc32(repr(v).encode()) for v in different] or [0], dtype=np.uint64)
-    if codes is None:
-        return made
-    return (
-        made[np.asarray(codes.fill_null(0))]
-        if codes.null_count == 0
-        else np.where(np.asarray(codes.is_valid()), made[np.asarray(codes.fill_null(0))], _NULL)
-    )
+def _hashes_of(values: Sequence[Any]) -> UInt64Array:
+    """Hash each value by its text, which is the same in every process."""
+    return np.array([_NULL if v is None else zlib.crc32(repr(v).encode()) for v in values], dtype=np.uint64)

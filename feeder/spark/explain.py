@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, Cut, schema_of
-from millstream.feeder.spark.pieces import whole_or_cut
-from millstream.feeder.spark.script import read_script
+from millstream.engine.plan.physical import SourceNode
+from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, ONE_PLACE, Cut
+from millstream.feeder.spark.cutting import cut, lowest_kept
+from millstream.feeder.spark.nodes import is_anywhere, name_of, schema_of
+from millstream.feeder.spark.script import Node, read_script
 
 _WAYS = {
     ANYWHERE: "runs where the rows are; nothing is shuffled",
@@ -24,11 +26,12 @@ def explained(text: str) -> Iterator[str]:
     for number, query in enumerate(script.queries):
         if number:
             yield ""
-        found = whole_or_cut(query.root)
+        found = cut(query.root)
         yield f"{query.name}: {_WAYS.get(found.label, f'runs in one place: {found.reason}')}"
-        width = max(len(line.operator) for line in found.operators)
-        for line in found.operators:
-            yield f"  {line.operator.ljust(width)}  {line.label}"
+        lines = _labelled(query.root, found)
+        width = max(len(operator) for operator, _ in lines)
+        for operator, label in lines:
+            yield f"  {operator.ljust(width)}  {label}"
         yield from _shuffles(found)
 
 
@@ -41,3 +44,27 @@ def _shuffles(found: Cut) -> Iterator[str]:
         yield f"  shuffle: rows of {', '.join(exchange.streams)} {by}"
     if found.rest is not None:
         yield f"  then in one place: {found.reason}"
+
+
+def _labelled(root: Node, found: Cut) -> list[tuple[str, str]]:
+    """Return each operator with its label, the streams first."""
+    lines: list[tuple[str, str]] = []
+    seen: set[int] = set()
+    lowest = lowest_kept(root) if found.rest is not None else None
+
+    def visit(node: Node, above: bool) -> None:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        here = above and node is not lowest
+        if isinstance(node, SourceNode):
+            name = f"read {node.stream}"
+        else:
+            name = name_of(node.recipe)
+            for ref in node.inputs:
+                visit(ref.node, here)
+        one = found.label == ONE_PLACE or here
+        lines.append((name, ONE_PLACE if one else ANYWHERE if is_anywhere(node) else found.label))
+
+    visit(root, lowest is not None)
+    return lines

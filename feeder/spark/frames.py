@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.engine.data.types import DataType, Kind
 from millstream.feeder.errors import SourceError
+from millstream.feeder.job import pack
+from millstream.feeder.session import quietly
 from millstream.feeder.spark.blocks import Block
 
 _SPARK_TYPES = {
@@ -23,8 +22,8 @@ _SPARK_TYPES = {
     Kind.TIMESTAMP: "timestamp",
     Kind.DATE: "date",
     Kind.INTERVAL: "interval day to second",
+    Kind.JSON: "string",
 }
-BATCH_ROWS = 65_536
 
 
 def spark_type(type_: DataType) -> str:
@@ -34,12 +33,21 @@ def spark_type(type_: DataType) -> str:
     if type_.kind is Kind.LIST:
         assert type_.element is not None
         return f"array<{spark_type(type_.element)}>"
+    if type_.kind is Kind.MAP:
+        assert type_.element is not None
+        return f"map<string, {spark_type(type_.element)}>"
+    if type_.kind is Kind.STRUCT:
+        return f"struct<{', '.join(f'{_quoted(name)}: {spark_type(part)}' for name, part in type_.fields)}>"
     return _SPARK_TYPES[type_.kind]
 
 
 def spark_schema(schema: Schema) -> str:
     """Return a schema in the words of Spark SQL."""
-    return ", ".join(f"`{f.name.replace('`', '``')}` {spark_type(f.type)}" for f in schema.fields)
+    return ", ".join(f"{_quoted(f.name)} {spark_type(f.type)}" for f in schema.fields)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def blocks_of_frame(frame: Any, definition: StreamDefinition) -> Any:
@@ -55,7 +63,7 @@ def blocks_of_frame(frame: Any, definition: StreamDefinition) -> Any:
             f"the DataFrame for {definition.name} has no column {definition.time.column}", hint=f"it has {', '.join(frame.columns)}"
         )
     with quietly():
-        packed = frame.select(*[f"`{n.replace('`', '``')}`" for n in names]).mapInArrow(_packed, "data binary")
+        packed = frame.select(*map(_quoted, names)).mapInArrow(pack, "chunk binary")
     stream = definition.name
     parts = packed.rdd.mapPartitionsWithIndex(lambda part, rows: ((part, i, bytes(row[0])) for i, row in enumerate(rows)))
     kept = parts.persist(StorageLevel.MEMORY_AND_DISK)
@@ -63,26 +71,10 @@ def blocks_of_frame(frame: Any, definition: StreamDefinition) -> Any:
     return kept.map(lambda item: Block(stream, numbers[item[0], item[1]], data=item[2]))
 
 
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Keep back that Spark warns of the installed pandas: only Arrow is used here."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-        yield
-
-
-def _packed(batches: Iterable[Any]) -> Iterator[Any]:
-    for batch in batches:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        yield pa.record_batch([pa.array([memoryview(sink.getvalue())], pa.binary())], names=["data"])
-
-
 def frame_of(session: Any, results: Any, schema: Schema) -> Any:
     """Return results, an RDD of Arrow bytes with the order of their rows behind the columns, as a DataFrame."""
 
-    def opened(batches: Iterable[Any]) -> Iterator[Any]:
+    def unpack(batches: Iterable[Any]) -> Iterator[Any]:
         from millstream.feeder.spark.pieces import result_table, without_order
 
         for batch in batches:
@@ -90,4 +82,4 @@ def frame_of(session: Any, results: Any, schema: Schema) -> Any:
                 yield from without_order(result_table(data.as_py(), schema)).to_batches()
 
     with quietly():
-        return session.createDataFrame(results.map(lambda data: (bytearray(data),)), "data binary").mapInArrow(opened, spark_schema(schema))
+        return session.createDataFrame(results.map(lambda data: (bytearray(data),)), "data binary").mapInArrow(unpack, spark_schema(schema))

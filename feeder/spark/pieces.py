@@ -23,7 +23,9 @@ from millstream.engine.language.recipes import ProjectRecipe
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.feeder.spark.blocks import Block, read_block
 from millstream.feeder.spark.buckets import buckets_of
-from millstream.feeder.spark.cuts import MERGEABLE, ORDER, PLACE, REST, Cut, Exchange, columns_read, cut, schema_of
+from millstream.feeder.spark.cuts import MERGEABLE, ORDER, PLACE, REST, Cut, Exchange
+from millstream.feeder.spark.cutting import cut
+from millstream.feeder.spark.nodes import columns_read, schema_of, sources_of
 from millstream.feeder.spark.order import Steps, least_moves, moves_of, place_rows
 from millstream.feeder.spark.script import Node, read_script
 from millstream.server.embedded.piece import Moves, PieceEngine, PlacedRows
@@ -76,26 +78,7 @@ class Begin:
 
 @lru_cache(maxsize=64)
 def _cut(text: str, query: int, in_batches: bool) -> Cut:
-    return whole_or_cut(read_script(text).queries[query].root, in_batches)
-
-
-def whole_or_cut(root: Node, in_batches: bool = False) -> Cut:
-    """Return the cut of a plan; one that cannot be spread is a bucket of all rows of its streams."""
-    found = cut(root, in_batches)
-    if found.exchanges:
-        return found
-    streams = _sources(root)
-    exchanges = tuple(Exchange(name, SourceNode(name, schema), (name,)) for name, schema in streams.items())
-    return Cut(found.label, exchanges, root, reason=found.reason, operators=found.operators)
-
-
-def _sources(node: Node) -> dict[str, Schema]:
-    if isinstance(node, SourceNode):
-        return {node.stream: node.schema}
-    found: dict[str, Schema] = {}
-    for ref in node.inputs:
-        found |= _sources(ref.node)
-    return found
+    return cut(read_script(text).queries[query].root, in_batches)
 
 
 # -- before the shuffle -------------------------------------------------------------------------------------------------------
@@ -226,7 +209,7 @@ def read_sent(sent: Iterable[tuple[int, bytes]]) -> dict[int, pa.Table]:
     """Return what was sent to a bucket, one table an exchange."""
     by_exchange: dict[int, list[pa.Table]] = {}
     for number, data in sent:
-        by_exchange.setdefault(number, []).append(_table(data))
+        by_exchange.setdefault(number, []).append(opened(data))
     return {number: pa.concat_tables(tables) for number, tables in by_exchange.items()}
 
 
@@ -244,7 +227,7 @@ def end_bucket(engine: PieceEngine, task: Task) -> None:
 def second_engine(plan: Cut) -> PieceEngine:
     """Return an engine for the second stage."""
     assert plan.second is not None
-    schemas = _sources(plan.second)
+    schemas = sources_of(plan.second)
     return PieceEngine(_node(plan.second), [StreamDefinition(e.name, schemas[e.name]) for e in plan.exchanges])
 
 
@@ -271,7 +254,7 @@ def feed_bucket(engine: PieceEngine, task: Task, tables: Mapping[int, pa.Table])
     times = {n: t.column(_TIME).to_numpy() for n, t in tables.items()}
     columns = {n: _columns(t, schema_of(plan.exchanges[n].root)) for n, t in tables.items()}
     assert plan.second is not None
-    wanted = _sources(plan.second)
+    wanted = sources_of(plan.second)
     for n, at in places.items():
         if len(wanted[plan.exchanges[n].name]) > len(columns[n]):
             columns[n].append(Column(BIGINT, at))
@@ -354,7 +337,7 @@ def run_rest(task: Task, sent: Iterable[bytes]) -> Iterator[bytes]:
     """Run what is left for one place over the rows of closed windows, in order; those that end together come together."""
     plan = task.cut
     assert plan.rest is not None
-    tables = [_table(data) for data in sent]
+    tables = [opened(data) for data in sent]
     engine = PieceEngine(_node(plan.rest), [_rest_source(plan)])
     if tables:
         table = in_order(tables)
@@ -369,15 +352,8 @@ def run_rest(task: Task, sent: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _rest_source(plan: Cut) -> StreamDefinition:
-    def find(node: Node) -> Schema | None:
-        if isinstance(node, SourceNode):
-            return node.schema if node.stream == REST else None
-        return next((s for ref in node.inputs if (s := find(ref.node)) is not None), None)
-
     assert plan.rest is not None
-    schema = find(plan.rest)
-    assert schema is not None
-    return StreamDefinition(REST, schema)
+    return StreamDefinition(REST, sources_of(plan.rest)[REST])
 
 
 # -- Arrow --------------------------------------------------------------------------------------------------------------------
@@ -387,14 +363,19 @@ def _bytes(schema: Schema, columns: Sequence[Column], extra: Mapping[str, Int64A
     """Return columns as an Arrow stream; they are named by their positions, as names may repeat."""
     arrays = [column_to_arrow(c) for c in columns] + [pa.array(values, pa.int64()) for values in extra.values()]
     names = [str(i) for i in range(len(columns))] + list(extra)
-    batch = pa.record_batch(arrays, names=names)
+    return packed(pa.record_batch(arrays, names=names))
+
+
+def packed(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return bytes(memoryview(sink.getvalue()))
 
 
-def _table(data: bytes) -> pa.Table:
+def opened(data: bytes) -> pa.Table:
+    """Return the rows of an Arrow stream."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()
 
@@ -405,7 +386,7 @@ def _columns(table: pa.Table, schema: Schema) -> list[Column]:
 
 def result_table(data: bytes, schema: Schema) -> pa.Table:
     """Return shuffled results with the query's names and types; columns of order stay behind them."""
-    table = _table(data)
+    table = opened(data)
     kept = [name for name in table.column_names if name in _ORDER_NAMES]
     arrays = [table.column(i) for i in range(len(schema))] + [table.column(name) for name in kept]
     fields = [pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields] + [pa.field(name, pa.int64()) for name in kept]

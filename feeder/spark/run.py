@@ -10,11 +10,10 @@ watermark; the second runs the query's pieces (`pieces.py`), with a shuffle betw
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.schema import StreamDefinition
@@ -24,20 +23,23 @@ from millstream.feeder.spark.blocks import Block, BlockFacts, blocks_of, facts_o
 from millstream.feeder.spark.frames import blocks_of_frame, frame_of
 from millstream.feeder.spark.order import STEPS_MAX, Steps, joined_steps, last_watermark
 from millstream.feeder.spark.output import write_parts
-from millstream.feeder.spark.pieces import Begin, Task, in_order, result_table, run_block, run_bucket, run_rest, without_order
+from millstream.feeder.spark.pieces import (
+    Begin,
+    Task,
+    in_order,
+    opened,
+    packed,
+    result_table,
+    run_block,
+    run_bucket,
+    run_rest,
+    without_order,
+)
 from millstream.feeder.spark.script import Script, read_script
 from millstream.server.results.outcome import NamedResult
 from millstream.server.run.embedded import Replay, run_replay
 
 BLOCKS_A_SLICE_MAX = 8
-
-
-@dataclass(slots=True)
-class Answers:
-    """The answers to a script's queries. `messages` are sentences for people."""
-
-    results: list[NamedResult] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +99,14 @@ class SparkScript:
 
         def replay(_: int) -> Any:
             outcome = run_replay(Replay(text, [(name, Path(path)) for name, path in paths]))
-            results = [(r.name, r.schema, r.plan, [_stream_bytes(b) for b in r.batches]) for r in outcome.results]
+            results = [(r.name, r.schema, r.plan, [packed(b) for b in r.batches]) for r in outcome.results]
             return results, outcome.messages, outcome.failure
 
         results, messages, failure = self.session.sparkContext.parallelize([0], 1).map(replay).collect()[0]
         self.messages += [f"the script ran in one place: {reason}", *messages]
         if failure is not None:
             raise SourceError(failure)
-        return [NamedResult(name, schema, [b for d in data for b in _batches(d)], plan) for name, schema, plan, data in results]
+        return [NamedResult(name, schema, [b for d in data for b in opened(d).to_batches()], plan) for name, schema, plan, data in results]
 
     def write(self, number: int, folder: str) -> int:
         """Write a query's answer as Parquet files into a folder, all of them or none; return the rows. See `output.py`."""
@@ -170,13 +172,13 @@ class SparkScript:
         return placement_of(definitions, facts, {})
 
     def _tell(self, stream: str, facts: Sequence[BlockFacts], rows: int) -> None:
-        refused = sum(f.refused for f in facts)
+        refused = sum(f.refusals.rows for f in facts)
+        first = next((f.refusals.first for f in facts if f.refusals.rows), "")
         if refused and stream not in self._told:
             self._told.add(stream)
-            first = next(f.first_refusal for f in facts if f.refused)
             self.messages.append(f"{stream}: {refused} of {rows + refused} rows refused: {first}{'; …' if refused > 1 else ''}")
         if refused and not rows:
-            raise SourceError(f"{stream}: none of {refused} rows was accepted", hint=next(f.first_refusal for f in facts if f.refused))
+            raise SourceError(f"{stream}: none of {refused} rows was accepted", hint=first)
 
 
 def placement_of(definitions: Mapping[str, StreamDefinition], facts: Sequence[BlockFacts], greatest_us: Mapping[str, int]) -> Placement:
@@ -199,7 +201,7 @@ def placement_of(definitions: Mapping[str, StreamDefinition], facts: Sequence[Bl
         delay_us = definition.time.delay_us
         last[stream], reached[stream] = last_watermark(greatest, delay_us), greatest
         total += rows
-        known = [(f.values_us, f.places, f.rows) for f in mine if f.values_us is not None and f.places is not None]
+        known = [(*f.steps, f.rows) for f in mine if f.steps is not None]
         steps[stream] = joined_steps(known, delay_us, start)
     held = sum(len(s.values_us) for s in steps.values())
     if held > STEPS_MAX:
@@ -221,18 +223,6 @@ def identity(bucket: int) -> int:
     return bucket
 
 
-def _stream_bytes(batch: Any) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(memoryview(sink.getvalue()))
-
-
-def _batches(data: bytes) -> list[Any]:
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return list(reader)
-
-
 def run(session: Any, sql: str, inputs: Mapping[str, Any], *, partitions: int | None = None) -> dict[str, Any]:
     """Return the answer of each query of a script as a DataFrame, by the query's name (a SELECT without one is q1, q2 …).
 
@@ -242,7 +232,7 @@ def run(session: Any, sql: str, inputs: Mapping[str, Any], *, partitions: int | 
     script = SparkScript(session, sql, inputs, partitions)
     if script.script.whole is not None:
         return {
-            r.name: frame_of(session, session.sparkContext.parallelize([_stream_bytes(b) for b in r.batches], 1), r.schema)
+            r.name: frame_of(session, session.sparkContext.parallelize([packed(b) for b in r.batches], 1), r.schema)
             for r in script.tables()
         }
     return {query.name: frame_of(session, script.results(number), query.schema) for number, query in enumerate(script.script.queries)}

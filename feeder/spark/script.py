@@ -22,15 +22,11 @@ Node = PhysicalNode | SourceNode
 
 @dataclass(frozen=True, slots=True)
 class ScriptQuery:
-    """A query whose rows are wanted: its name, the root of its plan with derived streams put in their place, its output.
-
-    `changes`: the answer is a change log.
-    """
+    """A query whose rows are wanted: its name, the root of its plan with derived streams put in their place, its output."""
 
     name: str
     root: Node
     schema: Schema
-    changes: bool
 
 
 @dataclass(slots=True)
@@ -98,7 +94,7 @@ class _Reading:
             return
         physical = planned.physical
         self.script.notes += [*planned.notes]
-        self.script.queries.append(ScriptQuery(name, self._inlined(physical.root), physical.schema, physical.change_kind is not None))
+        self.script.queries.append(ScriptQuery(name, self._inlined(physical.root), physical.schema))
 
     def _inlined(self, node: Node, done: dict[int, Node] | None = None) -> Node:
         """Put the plans of derived streams in the place of their names."""

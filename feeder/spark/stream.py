@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -191,9 +192,8 @@ class StreamRun:
                 aside.rename(folder / f"batch-{manifest.batch:06d}-{bucket:05d}.parquet")
         for output in self.outputs.values():
             for left in Path(output).glob(f"{STAGING}-*"):
-                for file in left.iterdir():
-                    file.unlink()
-                left.rmdir()
+                # A task of a driver that died may still write there; what it leaves goes next time.
+                shutil.rmtree(left, ignore_errors=True)
 
     def _forget(self) -> None:
         """Remove manifests and states that no restart needs."""
@@ -203,7 +203,7 @@ class StreamRun:
         kept = {name for _, _, name in self.manifest.states}
         for place in (self.checkpoint / "state").iterdir():
             if place.name not in kept:
-                place.unlink()
+                place.unlink(missing_ok=True)  # a task of a driver that died may just have named it
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from millstream.server.host.handing_over import NotYet, hand_over
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.journal.following import JournalPlace, follow
 from millstream.server.journal.records import Record
+from millstream.server.lean import give_way
 
 if TYPE_CHECKING:
     from millstream.server.durability.journaling import Journaling
@@ -257,7 +258,7 @@ class CatchingUp:
             self._thread.join(STOP_S)
 
     def _run(self) -> None:
-        self._journaling.give_way()
+        give_way()
         while True:
             with self._changed:
                 while not self._queries and not self._stopping:

@@ -70,8 +70,6 @@ class Journaling:
         """Whether results of a query wait for those who read them."""
         self.went_live: Callable[[Query], object] = lambda query: None
         """Is told of a query that has caught up."""
-        self.give_way: Callable[[], object] = lambda: None
-        """Lets the thread that calls it run behind others."""
         self._began_us = host.runtime.now_us()
         self.journal.start()
 

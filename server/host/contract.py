@@ -91,7 +91,6 @@ WORKER_COLUMNS = (
     ("state_bytes", "BIGINT"),
     ("kept_bytes", "BIGINT"),
     ("ends", "BIGINT"),
-    ("moves", "BIGINT"),
     ("last_end", "TEXT"),
 )
 """What SHOW WORKERS says of each: the part of the time that it was at work, input kept to do again, how often it ended, how last."""

@@ -103,7 +103,7 @@ class EngineHost:
         self.unfed: dict[str, StreamIntake] = {}
         """Those for which rows of the server's own wait until the disk takes them."""
         self.feeder: Feeder = DirectFeeder(self.feed)
-        self._orders: dict[str, int] = {}
+        self._last_order = 0
         self.journaling: Durability | None = None
         self.recovery: Postponing | None = None  # while the journal is replayed
         self.optimiser: Optimising | None = None
@@ -335,7 +335,7 @@ class EngineHost:
 
     def query_of_order(self, order: int) -> str | None:
         """Return the query that has a place among all that were ever made."""
-        return next((name for name, place in self._orders.items() if place == order), None)
+        return next((query.name for query in (*self.queries, *tuple(self.derived.values())) if query.order == order), None)
 
     # --- durability ---
 
@@ -373,11 +373,14 @@ class EngineHost:
 
     def order_of(self, query: str) -> int:
         """Return the place of a query among all that were ever made, to order what several of them feed to one stream."""
-        return self._orders.get(query, 0)
+        found = self.queries.find(query) or self.derived.get(query)
+        return 0 if found is None else found.order
 
-    def note_order(self, query: str) -> None:
-        """Give a new query its place."""
-        self._orders[query] = len(self._orders) + 1
+    def note_order(self, query: Query) -> None:
+        """Give a new query its place; one that begins anew keeps its own."""
+        if not query.order:
+            self._last_order += 1
+            query.order = self._last_order
 
     # --- accounts ---
 

@@ -38,7 +38,7 @@ def hand_over(
     """Answer a query by another plan than that of the run `before`; returns once it is in force.
 
     `check` may refuse the new run; `meanwhile` is called with the arrival number at which the new plan begins, before the old one is to
-    have     answered all rows below it. Raises Unsupported, NotYet where it is worth another try, and nothing has changed then.
+    have answered all rows below it. Raises Unsupported, NotYet where it is worth another try, and nothing has changed then.
     """
     runtime, scheduler, physical = host.runtime, host.runtime.scheduler, planned.physical
     if scheduler is None:

@@ -55,7 +55,8 @@ class Query:
     `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
     `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
     event loop has yet to take, `catching_up` how far it is while it is given the past, `stands` whether a checkpoint is about to say what
-    its next run holds, `unfed` the results of an INSERT whose statement is not on disk yet (None once it is).
+    its next run holds, `order` its place among all queries that ever began (0: it has not), `unfed` the results of an INSERT whose
+    statement is not on disk yet (None once it is).
     """
 
     name: str
@@ -89,6 +90,7 @@ class Query:
     unfed: list[Train] | None = None
     catching_up: Progress | None = None
     stands: bool = False
+    order: int = 0
 
     @property
     def is_durable(self) -> bool:

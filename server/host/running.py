@@ -86,7 +86,7 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         query.planned = plan(host, source, query.options)
     if not recovering:
         host.admit(query)
-    host.note_order(query.name)
+    host.note_order(query)
     query.run += 1
     query.failure = None
     query.last_counts = {}
@@ -159,7 +159,7 @@ def _forward(host: EngineHost, query: Query, run: int, train: Train) -> None:
             intake.note_refused(checked.rejected, intake.accepted_total + intake.refused_total)
             seqs = np.delete(seqs, [r.index for r in checked.rejected])
         if checked.rows:
-            host.feeder.feed(intake.name, host.order_of(query.name), seqs, checked.columns)
+            host.feeder.feed(intake.name, query.order, seqs, checked.columns)
     host.deliver(query, run, train)
 
 

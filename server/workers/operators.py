@@ -25,12 +25,12 @@ _keys = count(1)
 
 
 class Placed:
-    """See `Elsewhere`. `worker` may be another one after a move; no call is under way then."""
+    """See `Elsewhere`. `why` says why it is in that worker."""
 
-    def __init__(self, worker: Worker, running: RunningOperator, about: bytes, state: Buffer) -> None:
+    def __init__(self, worker: Worker, running: RunningOperator, about: bytes, state: Buffer, why: str) -> None:
         self.worker = worker
+        self.why = why
         self._running = running
-        self._about = about
         self.installed = Installed(next(_keys), about, state)
         worker.operators[self.installed.key] = self.installed
         self._held = running.logic.state_rows(), running.logic.state_bytes()
@@ -81,14 +81,6 @@ class Placed:
     def leave(self) -> None:
         """Let the worker forget it."""
         self.worker.drop(self.installed)
-
-    def move(self, worker: Worker) -> None:
-        """Go on in another worker, with the state as it is; no call may be under way."""
-        state = self.snapshot()
-        self.worker.drop(self.installed)
-        self.worker = worker
-        self.installed = Installed(next(_keys), self._about, state)
-        worker.operators[self.installed.key] = self.installed
 
     # --- calls ---
 

@@ -22,21 +22,18 @@ from millstream.server.workers.operators import Placed
 from millstream.server.workers.process import Worker, WorkerBounds, about
 from millstream.server.workers.segments import SharedSegments
 
-NS_PER_S = 1_000_000_000
 FADE = 0.7  # weight of the past in a worker's load
 
 
 class Workers:
-    """See the module's text. `on_change` hears of operators that were placed: their ids and the worker's number."""
+    """See the module's text. `on_place` hears of operators that were placed: their ids and the worker's number."""
 
     def __init__(self, network: Network, workers: Sequence[Worker], segments: SharedSegments) -> None:
         self._network = network
         self.segments = segments
         self.workers = list(workers)
         count = len(self.workers)
-        self._why: dict[OperatorId, str] = {}
         self.on_place: Callable[[dict[OperatorId, int]], None] | None = None
-        self.moves = [0] * (count + 1)
         self._loads = [0.0] * (count + 1)
         self._looked: tuple[int, list[int]] | None = None
         network.placement = self
@@ -52,9 +49,7 @@ class Workers:
         going: list[tuple[RunningOperator, bytes]] = []
         for running in operators:
             told = self._movable(running)
-            if isinstance(told, str):
-                self._why[running.id] = f"in the server, as {told}"
-            else:
+            if not isinstance(told, str):
                 going.append((running, told))
         if not going:
             return
@@ -62,27 +57,15 @@ class Workers:
         worker = self.workers[choice.worker - 1]
         for running, told in going:
             state = running.logic.snapshot() if running.logic.state_fields else b""
-            running.elsewhere = Placed(worker, running, told, state)
-            self._why[running.id] = choice.why
+            running.elsewhere = Placed(worker, running, told, state, choice.why)
         if self.on_place is not None:
             self.on_place({running.id: worker.number for running, _ in going})
 
     def _choose(self, going: Sequence[RunningOperator]) -> Choice:
-        beside = set()
-        ids = {running.id for running in going}
-        for query in self._network.queries.values():
-            members = query.blueprint.operators
-            if any(o.id in ids for o in members):
-                beside |= {worker_of(o) for o in members if o.elsewhere is not None}
-        counts = self._counts()
-        loads = [WorkerLoad(w.number, self._loads[w.number], counts[w.number]) for w in self.workers]
-        return choose(loads, sorted(beside - {0}))
-
-    def _counts(self) -> list[int]:
-        counts = [0] * (len(self.workers) + 1)
-        for running in list(self._network.operators.values()):
-            counts[worker_of(running)] += 1
-        return counts
+        queries = {query.node.id: query for running in going for query in self._network.queries_served(running.id)}
+        beside = {worker_of(o) for query in queries.values() for o in query.blueprint.operators if o.elsewhere is not None}
+        loads = [WorkerLoad(w.number, self._loads[w.number], len(w.operators)) for w in self.workers]
+        return choose(loads, sorted(beside))
 
     def _movable(self, running: RunningOperator) -> bytes | str:
         """Return what a worker must know to build an operator, or why it stays."""
@@ -100,33 +83,6 @@ class Workers:
         except (pickle.PicklingError, TypeError, AttributeError):
             return "it calls a user's function, which has a process of its own"
 
-    def groups(self) -> list[list[RunningOperator]]:
-        """Return the operators that are in workers, those of queries that share some together."""
-        found: dict[int, list[RunningOperator]] = {}
-        group_of: dict[OperatorId, int] = {}
-        for number, query in enumerate(list(self._network.queries.values())):
-            members = [o for o in query.blueprint.operators if o.elsewhere is not None]
-            joined = sorted({group_of[o.id] for o in members if o.id in group_of})
-            group = found.setdefault(joined[0] if joined else number, [])
-            for other in joined[1:]:
-                group += found.pop(other)
-            group += [o for o in members if o.id not in group_of]
-            group_of.update((o.id, joined[0] if joined else number) for o in group)
-        return [group for group in found.values() if group]
-
-    def move(self, group: Sequence[RunningOperator], number: int, why: str) -> None:
-        """Let a group go on in another worker; none of its operators may be running or about to (`Runtime.still`)."""
-        worker = self.workers[number - 1]
-        for running in group:
-            there = running.elsewhere
-            if isinstance(there, Placed) and there.worker is not worker:
-                there.move(worker)
-                self._why[running.id] = why
-        self.moves[number] += 1
-        self._network.version += 1
-        if self.on_place is not None:
-            self.on_place({running.id: number for running in group})
-
     # --- what they are like ---
 
     def look(self, now_ns: int) -> None:
@@ -142,7 +98,13 @@ class Workers:
 
     def why(self, operator: OperatorId) -> str:
         """Return where an operator runs, and why."""
-        return self._why.get(operator, "in the server")
+        running = self._network.operators.get(operator)
+        if running is None:
+            return "in the server"
+        if isinstance(running.elsewhere, Placed):
+            return running.elsewhere.why
+        told = self._movable(running)
+        return f"in the server, as {told}" if isinstance(told, str) else "in the server, until it is placed"
 
     def shown(self) -> list[tuple[Any, ...]]:
         """Return what SHOW WORKERS shows (`WORKER_COLUMNS`), by number."""
@@ -155,7 +117,7 @@ class Workers:
         queries = {q.node.id for o in operators for q in self._network.queries_served(o.id)}
         kept = sum(i.kept_bytes for i in list(worker.operators.values()))
         load_percent, state = round(100.0 * self._loads[worker.number], 1), sum(o.held_bytes() for o in operators)
-        counts = len(queries), len(operators), load_percent, worker.calls, state, kept, worker.deaths, self.moves[worker.number]
+        counts = len(queries), len(operators), load_percent, worker.calls, state, kept, worker.deaths
         return worker.number, worker.pid, *counts, worker.last_end or None
 
     def close(self) -> None:

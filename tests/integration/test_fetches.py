@@ -54,7 +54,7 @@ def test_a_fetch_ends_at_once_with_whoever_asked(way: str) -> None:
             await harness.server.stop()
         await asyncio.gather(asking, return_exceptions=True)
         await until(lambda: not workers(), "its process is gone")
-        fetches = harness.server.application.fetches
+        fetches = harness.server.application.aside.fetches
         assert fetches is not None
         await until(lambda: fetches.places_taken == 0, "its place is free")
         if way == "cancel":
@@ -69,7 +69,7 @@ def test_more_fetches_than_processes_wait_and_too_many_are_refused() -> None:
         clients = [await harness.client() for _ in range(4)]
         asking = [asyncio.ensure_future(c.execute(ENDLESS)) for c in clients[:3]]
         await until(lambda: len(workers()) == 2, "two run")
-        fetches = harness.server.application.fetches
+        fetches = harness.server.application.aside.fetches
         assert fetches is not None
         await until(lambda: fetches.waiting == 1, "one waits")
         with pytest.raises(MillstreamError, match="fetch_waiting_max") as caught:
@@ -118,7 +118,7 @@ def test_a_process_is_asked_again_while_it_is_warm_and_ended_when_nobody_asks() 
                 await client.query_once("SELECT REPEAT('x', 100000) AS t, REPEAT('y', 100000) AS u FROM a")
             seen.update(workers())
         assert len(seen) == 1
-        fetches = harness.server.application.fetches
+        fetches = harness.server.application.aside.fetches
         assert fetches is not None
         fetches.end_idle()
         await until(lambda: not workers(), "it is gone")

@@ -127,7 +127,7 @@ def test_a_read_that_hangs_is_left_behind_and_others_are_polled(tmp_path: Path, 
     async def test(harness: Harness) -> None:
         import threading
 
-        from millstream.server import app
+        from millstream.server import aside
         from millstream.server.watch import refreshing
 
         released = threading.Event()
@@ -138,7 +138,7 @@ def test_a_read_that_hangs_is_left_behind_and_others_are_polled(tmp_path: Path, 
                 released.wait(60)
             return right(host, definition, given_up)
 
-        monkeypatch.setattr(app, "POLL_S_MAX", 0.05)
+        monkeypatch.setattr(aside, "POLL_S_MAX", 0.05)
         monkeypatch.setattr(refreshing, "read_table_file", hang)
         client = await harness.client()
         await client.execute(TABLE.format(file))
@@ -149,7 +149,7 @@ def test_a_read_that_hangs_is_left_behind_and_others_are_polled(tmp_path: Path, 
             await until(
                 lambda: (found := refresh.standing("names")) is not None and found.error is not None and found.polls >= 3, "failures"
             )
-            assert sum(thread.name == "preparing" for thread in threading.enumerate()) == 1
+            assert sum(thread.name == "poll" for thread in threading.enumerate()) == 1
             await until(lambda: (found := refresh.standing("others")) is not None and found.polls >= 1, "a poll of the other table")
         finally:
             released.set()

@@ -1,4 +1,4 @@
-"""Workers for tests: a pool of processes that many hosts use one after the other, and trouble with them at random."""
+"""Workers for tests: a pool of processes that many hosts use one after the other, and their ends at random."""
 
 from __future__ import annotations
 
@@ -55,21 +55,15 @@ def replays_served_by(pool: Pool, count: int) -> Iterator[list[Workers]]:
 
 
 @contextmanager
-def trouble(served: list[Workers], choice: random.Random, *, moves: float, kills: int = 0, every: int = 1) -> Iterator[dict[str, int]]:
-    """Before calls at random, move the operator's whole group to another worker, and end the worker with SIGKILL, `kills` times at most."""
-    done = {"moves": 0, "kills": 0, "calls": 0}
+def kills(choice: random.Random, most: int, every: int) -> Iterator[list[int]]:
+    """End the worker with SIGKILL before one call of `every`, at random, `most` times at most; gives the processes that were ended."""
+    done: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
         run = Placed._run
 
         def troubled(self: Placed, operators: Any, inputs: Any, **how: Any) -> Any:
-            done["calls"] += 1
-            if choice.random() < moves:
-                pool = served[-1]
-                (group,) = [group for group in pool.groups() if self._running in group]
-                pool.move(group, choice.choice(pool.workers).number, "moved by a test")
-                done["moves"] += 1
-            if done["kills"] < kills and choice.randrange(every) == 0:
-                done["kills"] += 1
+            if len(done) < most and choice.randrange(every) == 0:
+                done.append(self.worker.pid)
                 os.kill(self.worker.pid, signal.SIGKILL)
             return run(self, operators, inputs, **how)
 
@@ -77,4 +71,4 @@ def trouble(served: list[Workers], choice: random.Random, *, moves: float, kills
         yield done
 
 
-__all__ = ["BOUNDS", "Pool", "SharedSegments", "Worker", "replays_served_by", "trouble"]
+__all__ = ["BOUNDS", "Pool", "SharedSegments", "Worker", "kills", "replays_served_by"]

@@ -79,6 +79,26 @@ def test_data_frames_go_in_and_come_out(spark: Any, files: dict[str, str]) -> No
     assert answers["merged"].where("k IS NULL").count() == sum(row["k"] is None for row in want["merged"])
 
 
+def test_nested_columns_leave_as_spark_s_own(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"ts": "2024-01-01T00:00:00Z", "l": [1, null], "m": {"x": 2}, "s": {"p q": 0.5, "t": [{"u": "é"}]}, "j": {"a": [1]}}\n'
+    )
+    text = (
+        'CREATE STREAM a (ts TIMESTAMP, l BIGINT[], m MAP(TEXT, BIGINT), s STRUCT("p q" DOUBLE, t STRUCT(u TEXT)[]), j JSON)'
+        " TIMESTAMP BY ts; SELECT l, m, s, j FROM a"
+    )
+    (row,) = run(spark, text, {"a": str(tmp_path / "a.jsonl")}, partitions=1)["q1"].collect()
+    assert row.asDict(recursive=True) == {"l": [1, None], "m": {"x": 2}, "s": {"p q": 0.5, "t": [{"u": "é"}]}, "j": '{"a": [1]}'}
+
+
+def test_a_signal_to_the_group_does_not_reach_java(spark: Any) -> None:
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    assert os.getpgid(gateway.proc.pid) != os.getpgrp()
+
+
 def test_files_are_written_once_though_tasks_fail_at_first(spark: Any, files: dict[str, str], tmp_path: Path) -> None:
     script = SparkScript(spark, TEXT, inputs(files), 3)
     number = [q.name for q in script.script.queries].index("keyed")

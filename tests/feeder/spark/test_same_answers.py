@@ -6,14 +6,19 @@ do in `make cluster`.
 
 from __future__ import annotations
 
+import json
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from millstream.engine.data.errors import UnknownName
+from millstream.engine.data.schema import Schema
+from millstream.engine.language import recipes
 from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, ONE_PLACE
-from millstream.feeder.spark.pieces import whole_or_cut
+from millstream.feeder.spark.cutting import cut
+from millstream.feeder.spark.nodes import name_of
 from millstream.feeder.spark.run import SparkScript
 from millstream.feeder.spark.script import read_script
 
@@ -80,6 +85,7 @@ LABELS = {
     "SELECT x.k AS k, y.v AS v FROM a AS x JOIN b AS y ON x.k = y.k WITHIN 1 SECOND": (BY_KEY, False, ""),
     "SELECT x.v AS v FROM a AS x JOIN b AS y ON x.v > y.v WITHIN 1 SECOND": (ONE_PLACE, False, "no equality"),
     "SELECT k, SUM(v) AS s FROM a [RANGE 4 SECONDS SLIDE 4 SECONDS] GROUP BY k ORDER BY s LIMIT 1": (MERGEABLE, True, "ORDER BY LIMIT"),
+    "SELECT a.k, u.item FROM a CROSS JOIN UNNEST(ARRAY[k, v]) AS u(item)": (ONE_PLACE, False, "UNNEST"),
     "SELECT v, LAG(v) OVER (PARTITION BY k) AS p FROM a": (ONE_PLACE, False, "LAG"),
 }
 
@@ -87,10 +93,59 @@ LABELS = {
 @pytest.mark.parametrize("query", LABELS)
 def test_what_a_plan_is_cut_into(query: str) -> None:
     text = "".join(CREATE.format(name=name, delay="") for name in "ab") + query
-    found = whole_or_cut(read_script(text).queries[0].root)
+    found = cut(read_script(text).queries[0].root)
     label, has_rest, reason = LABELS[query]
     assert (found.label, found.rest is not None) == (label, has_rest)
     assert reason in found.reason
+
+
+NESTED = [
+    "SELECT k, u.item FROM a CROSS JOIN UNNEST(l) AS u(item)",
+    "SELECT k, u.item, u.place FROM a LEFT JOIN UNNEST(l) WITH ORDINALITY AS u(item, place) ON TRUE",
+    "SELECT item, COUNT(*) AS n FROM (SELECT u.item AS item FROM a CROSS JOIN UNNEST(l) AS u(item))"
+    " [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY item",
+    "SELECT s, COUNT(*) AS n, LAST(k) AS last FROM a [RANGE 4 SECONDS SLIDE 4 SECONDS] GROUP BY s",
+    "SELECT DISTINCT l FROM a",
+    "SELECT DISTINCT m FROM a",
+    "SELECT x.k AS k, y.k AS other FROM a AS x JOIN b AS y ON x.s = y.s WITHIN 1 SECOND",
+]
+
+
+def nested_rows(folder: Path) -> tuple[str, dict[str, str]]:
+    """Return two streams of nested values, among which are both zeros, NULLs and equal lists, and their files."""
+    rows = [
+        {"ts": f"2024-01-01T00:00:{i:02d}Z", "k": i % 5, "l": list(range(i % 4)) if i % 7 else None, "m": {"x": -0.0 if i % 2 else 0.0}}
+        | {"s": {"p": -0.0 if i % 3 else 0.0, "q": None if i % 5 else "é"}}
+        for i in range(40)
+    ]
+    text = ""
+    for name in "ab":
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        text += (
+            f"CREATE STREAM {name} (ts TIMESTAMP, k BIGINT, l BIGINT[], m MAP(TEXT, DOUBLE), s STRUCT(p DOUBLE, q TEXT)) TIMESTAMP BY ts;"
+        )
+    return text, {name: str(folder / f"{name}.jsonl") for name in "ab"}
+
+
+@pytest.mark.parametrize("query", NESTED)
+def test_items_and_keys_of_nested_values(query: str, tmp_path: Path) -> None:
+    text, inputs = nested_rows(tmp_path)
+    want = expected(text + query, inputs)
+    assert want[0][1]
+    check_same(on(LocalSession(), text + query, inputs, 7), want, query)
+
+
+def test_every_operator_has_a_name() -> None:
+    def below(kind: type) -> list[type]:
+        return [k for sub in kind.__subclasses__() for k in (sub, *below(sub))]
+
+    unplanned = {recipes.KeyedJoinRecipe, recipes.SinkRecipe, recipes.AggregateRecipe}  # a base; beside the plan; named by its calls
+    nothing = Schema(())
+    for kind in set(below(recipes.Recipe)) - unplanned:
+        if kind.__module__ != recipes.__name__:
+            continue
+        given = {f.name: nothing if f.name == "schema" else None for f in fields(kind) if f.default is MISSING}
+        assert name_of(kind(**given)), kind
 
 
 def test_a_stream_that_is_not_there_is_refused_by_name() -> None:

@@ -133,6 +133,52 @@ def test_a_driver_that_dies_anywhere_gives_each_result_once(seed: int, tmp_path:
     assert not list((tmp_path / "out").glob("_staging*"))
 
 
+def test_items_of_lists_in_batches(tmp_path: Path) -> None:
+    text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT a.k, u.item FROM a CROSS JOIN UNNEST(ARRAY[k, v]) AS u(item)"
+    table = rows(np.random.default_rng(2), 60)
+    run = StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"), 3)
+    for number in range(3):
+        parquet.write_table(table.slice(number * 20, 20), tmp_path / f"{number}.parquet")
+        run.take(number, {"a": [str(tmp_path / f"{number}.parquet")]})
+    run.end()
+    parquet.write_table(table, tmp_path / "all.parquet")
+    check(tmp_path / "out", text, tmp_path / "all.parquet")
+
+
+def test_a_task_that_outlives_its_driver_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves a file in a folder while the next run removes that, and names its state while that is forgotten."""
+    text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT k, COUNT(*) AS n FROM a [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k"
+    aside, state = tmp_path / "out" / "_staging-0", tmp_path / "check" / "state"
+    aside.mkdir(parents=True)
+    state.mkdir(parents=True)
+    (aside / "early").touch()
+    late = [aside / "late"]
+    unlink = os.unlink
+
+    def outlived(path: Any, **named: Any) -> None:
+        unlink(path, **named)
+        if late:
+            late.pop().touch()
+
+    monkeypatch.setattr(os, "unlink", outlived)
+    run = StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"), 3)
+    assert not late
+    (state / ".named").touch()
+    iterdir = Path.iterdir
+
+    def renamed(folder: Path) -> list[Path]:
+        found = list(iterdir(folder))
+        (state / ".named").rename(state / "named")
+        return found
+
+    monkeypatch.setattr(Path, "iterdir", renamed)
+    run._forget()
+    monkeypatch.undo()
+    run.take(0, {})
+    assert not list((tmp_path / "out").glob("_staging*"))
+    assert not list(state.iterdir())
+
+
 def test_another_script_is_refused_a_checkpoint(tmp_path: Path) -> None:
     text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT k FROM a"
     StreamRun(LocalSession(), text, {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check"))

@@ -1,4 +1,4 @@
-"""K15 with workers: the same bytes with one, two and three of them, with moves, and with workers that are killed."""
+"""K15 with workers: the same bytes with one, two and three of them, and with workers that are killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.server.run.embedded import Replay, run_replay
 
 from tests.property.oracle.scenario import Scenario, Way, rows_of
 from tests.property.test_differential import SHAPES, failing
-from tests.support.worker_pools import Pool, replays_served_by, trouble
+from tests.support.worker_pools import Pool, kills, replays_served_by
 
 
 @pytest.fixture(scope="module")
@@ -56,23 +56,14 @@ def test_many_rows_at_once_through_one_operator_and_a_sink(pool: Pool, tmp_path:
     assert [[b.to_pydict() for b in r.batches] for r in found.results] == [[b.to_pydict() for b in r.batches] for r in alone.results]
 
 
-@pytest.mark.parametrize("shape", ["windows", "selections", "joins", "tables", "nested"])
-def test_operators_that_move_all_the_time_answer_alike(shape: str, seed: int, pool: Pool) -> None:
-    scenario = scenario_of(shape, seed)
-    with replays_served_by(pool, 3) as served, trouble(served, random.Random(seed), moves=0.3) as done:
-        wrong = failing(scenario, Way(7, workers=3))
-    assert not wrong, wrong
-    assert done["moves"] > 2 or done["calls"] < 20
-
-
 @pytest.mark.parametrize("shape", ["windows", "joins"])
 def test_a_worker_that_is_killed_between_two_steps_takes_nothing_with_it(shape: str, seed: int) -> None:
     scenario, pool = scenario_of(shape, seed), Pool(2)
     try:
-        with replays_served_by(pool, 2) as served, trouble(served, random.Random(seed), moves=0.05, kills=2, every=10) as done:
+        with replays_served_by(pool, 2), kills(random.Random(seed), most=2, every=10) as ended:
             wrong = failing(scenario, Way(1, workers=2))
     finally:
         pool.close()
     assert not wrong, wrong
-    assert done["kills"]
+    assert ended
     assert sum(worker.deaths for worker in pool.workers)
