@@ -79,6 +79,7 @@ class SchedulerCore:
         self._moved: list[int] = []
         self._came: list[QueryId] = []
         self._now_ns = 0
+        self._events = 0
         self._next_order = 1
         self._draining = self._sums_wanted = False
         self._single_orders = 0
@@ -120,6 +121,7 @@ class SchedulerCore:
         take = self._take
         for event in events:
             take[type(event)](event, now_ns)
+            self._events += 1
         instructions = self._reports
         self._reports = []
         if self._splices.waiting:
@@ -252,6 +254,10 @@ class SchedulerCore:
         if self._places is not None:
             self._moved += self._places.came_back(self._units, outstanding.worker)
         self._receipts.apply(receipt, self._counts, self.measures)
+        if self.ledger.stalled_count and self._events != outstanding.events:
+            # What has come since the order went out may be just what a step that took nothing waits for: it looks once more.
+            for operator in outstanding.locked:
+                self.ledger.unstall(operator)
         self._note_unit_cost(outstanding.unit_ns(receipt))
         if isinstance(self._policy.selector, ClassTurnsSelector):
             self._policy.selector.charge_order(outstanding.order, receipt, self.network)
@@ -482,7 +488,7 @@ class SchedulerCore:
         self._next_order += 1
         order = self._maker.make(identity, picked, self.settings.budget_ns)
         order.worker = worker
-        outstanding = self._outstanding[identity] = Outstanding(order, units, picked, worker)
+        outstanding = self._outstanding[identity] = Outstanding(order, units, picked, worker, self._events)
         self._counts["orders"] += 1
         self.ledger.open(units.open_edges_of(picked))
         if self.settings.orders_max > 1:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 class Outstanding:
     """An order that is out, the units it was made for, and the operators and units that are locked meanwhile.
 
+    `events` is how many the core had taken when it was made.
+
     Where only one order may be out, nothing is locked: nobody decides before it is back, and `locked` is found when someone asks.
     """
 
@@ -22,6 +24,7 @@ class Outstanding:
     cut: UnitSet
     units: list[int]
     worker: int = 0
+    events: int = 0
     conflicts: NDArray[np.int64] | None = None
     operators: list[int] | None = None
 

@@ -331,7 +331,10 @@ def _mergeable(first: LogNode, second: LogNode) -> bool:
 
 @dataclass(slots=True)
 class Portion:
-    """A train taken from an edge with its share of the log's counts."""
+    """A train taken from an edge with its share of the log's counts.
+
+    `controls` may be -1: rows were taken without the mark behind them, which waits by itself from now on.
+    """
 
     train: Train
     rows: int
@@ -386,9 +389,9 @@ class Cursor:
         with self.log._lock:
             node = self.node.next
             while node is not None:
-                if node.rows or node.controls:
-                    lo = train_of(node).lo if self._rest is None or node is not self.node.next else self._rest.lo
-                    first = max(lo, self.position)
+                rest = self._rest if node is self.node.next else None
+                if node.controls or (node.rows and (rest is None or rest.rows or _left_over(node, rest))):
+                    first = max(train_of(node).lo if rest is None else rest.lo, self.position)
                     return None if self.sealed_at is not None and first >= self.sealed_at else first
                 node = node.next
         return None
@@ -489,6 +492,8 @@ class Cursor:
                 if node.rows:  # parts of one train add up to its bytes, whatever they are rounded to
                     left = 0 if rest is None else rest.rows
                     taken_bytes += node.bytes * train.rows // node.rows - node.bytes * left // node.rows
+                if rest is not None or self._rest is not None:
+                    controls += _left_over(node, self._rest) - _left_over(node, rest)
                 self._rest = rest
                 if rest is not None:
                     node.cut = True
@@ -561,6 +566,11 @@ class Cursor:
         self.rows_taken += rows
         self.controls_taken += controls
         return train
+
+
+def _left_over(node: LogNode, rest: Train | None) -> int:
+    """Return 1 where all rows of a node have been taken and what is left of it must still be seen: that waits as a control item does."""
+    return int(rest is not None and node.rows > 0 and not rest.rows and (rest.is_mark or rest.track.end > rest.track.start))
 
 
 def _cut(train: Train, rows_max: int, upto: int | None) -> tuple[Train, Train | None]:

@@ -113,6 +113,31 @@ def test_a_mark_stays_behind_the_rows_before_it() -> None:
     assert [t.ended for t in cursor.waiting()] == [False] * (FEW_NODES - 1) + [True]
 
 
+def test_a_mark_that_a_reader_leaves_behind_the_rows_of_its_train_waits_as_a_control_item() -> None:
+    log = OutputLog(LogId(1), SCHEMA)
+    cursor = log.open_cursor(EdgeId(1))
+    train = one_row(log, 4)
+    ended = train.over(train.lo, 9)
+    ended.ended = True
+    push(log, ended)
+    first = cursor.take(10, 6)
+    assert first is not None
+    assert (first.rows, first.controls, cursor.first_work()) == (1, -1, 6)
+    rest = cursor.take(10, 9)
+    assert rest is not None
+    assert (rest.rows, rest.controls, rest.train.ended, cursor.first_work()) == (0, 1, True, None)
+
+
+def test_what_a_reader_leaves_behind_the_rows_of_a_train_is_no_work_where_nothing_comes_of_it() -> None:
+    log = OutputLog(LogId(1), SCHEMA)
+    cursor = log.open_cursor(EdgeId(1))
+    train = one_row(log, 4)
+    push(log, train.over(train.lo, 9))
+    first = cursor.take(10, 6)
+    assert first is not None
+    assert (first.rows, first.controls, cursor.first_work()) == (1, 0, None)
+
+
 def test_a_queue_of_single_rows_holds_little_more_than_its_rows() -> None:
     log = OutputLog(LogId(1), SCHEMA)
     log.open_cursor(EdgeId(1))

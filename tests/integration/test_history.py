@@ -245,8 +245,6 @@ def test_a_query_may_begin_in_the_middle_and_says_from_where_it_is_complete_and_
     asyncio.run(test())
 
 
-# Once in some twenty runs beside others a query here never hears of a stream's end; until that is found, only `make soak` runs it.
-@pytest.mark.soak
 def test_a_query_whose_state_cannot_change_hands_goes_on_behind_the_journal(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(data_dir=str(tmp_path), **SETTINGS) as harness:

@@ -150,6 +150,27 @@ def test_a_join_waits_for_its_partner_and_goes_on_when_the_other_side_moves() ->
     assert order.steps == (Step(join, 1),)
 
 
+@pytest.mark.parametrize("orders_max", [1, 4])
+def test_rows_that_come_after_a_joins_step_and_are_told_of_before_it_comes_back_are_not_left_lying(orders_max: int) -> None:
+    bench = Bench("hr", CoreSettings(orders_max=orders_max, train=TrainShape(share=1.0), adapt=False))
+    source, other = bench.builder.source("u"), bench.builder.source("t")
+    filtered = Box(10, 0.5, source, label="filtered")
+    joined = Box(10, 1.0, filtered, other, window_ns=100, label="joined")
+    bench.add(joined)
+    join = bench.builder.operator(joined)
+    (order,) = bench.arrive(1, source=source)
+    assert [step.operator for step in order.steps] == [bench.builder.operator(filtered), join]
+    # The row is filtered away, so the join finds nothing. Then the partner's row comes, and is told of first.
+    came = Arrived(bench.builder.log(other), 1, 1, bench.now)
+    done = WorkDone(WorkReceipt(order.id, (bench.receipt(filtered, 1, 0), StepReceipt(join, (), (), 1)), (), (), 0, 1))
+    (order,) = orders(bench.handle(came, done))
+    assert [step.operator for step in order.steps] == [join]
+    # Nothing has come since: from now on the join waits until something moves above it.
+    assert bench.done(order, StepReceipt(join, (), (), 1)) == []
+    assert bench.core.idle
+    validate(bench.core.ledger)
+
+
 def test_the_first_step_takes_what_the_ledger_knows_and_later_ones_all() -> None:
     bench = Bench("hr")
     (order,) = bench.arrive(7)
