@@ -42,7 +42,7 @@ lint: $(READY) ## ruff: rules and format
 contracts: $(READY) ## import-linter: who may import whom
 	@mkdir -p build/contracts/millstream
 	@for folder in $(PACKAGES); do ln -sfn "$(CURDIR)/$$folder" "build/contracts/millstream/$$folder"; done
-	@cd build/contracts && "$(CURDIR)/$(BIN)/lint-imports" --config ../../pyproject.toml
+	@cd build/contracts && "$(CURDIR)/$(BIN)/lint-imports" ../../pyproject.toml
 
 # Our folders stand at the top but are imported as millstream.<folder>; mypy sees that through a folder of links.
 types: $(READY) ## mypy, strict
