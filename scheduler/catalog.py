@@ -260,7 +260,7 @@ CATALOG: Mapping[str, PolicyParts] = {row.name: row for row in _ROWS}
 
 
 def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int = 1, user_calls: UserCalls = called_here) -> Policy:
-    """Put a policy together; raises `PolicyError` naming what is unknown or does not fit. `user_calls` runs what a user's file says."""
+    """Return a policy put together; raises `PolicyError` for what is unknown or does not fit. `user_calls` runs what a user's file says."""
     spec = PolicySpec(ALIASES.get(spec.name, spec.name), spec.options)
     row = CATALOG.get(spec.name)
     if row is None and spec.name == AUTO:

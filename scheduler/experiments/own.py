@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millstream.scheduler.catalog import build
 from millstream.scheduler.experiments.frame import ExperimentCase, Result, Row, Scale, Scenario
 from millstream.scheduler.experiments.report import write_rows
 from millstream.scheduler.experiments.runner import Progress, ResultStore, run_cases
@@ -20,6 +21,8 @@ from millstream.scheduler.simulation.plots import draw
 from millstream.scheduler.simulation.repetitions import mean_panels, together
 from millstream.scheduler.simulation.simulate import simulate
 from millstream.scheduler.simulation.simulate_command import read_input
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.trains import TrainShape
 
 _ON_WORKLOAD = "own:on_workload"
 
@@ -47,6 +50,8 @@ def run_own(scenario: Scenario, size: Scale, asked: OwnRequest, *, processes: in
     cases = [case for case in scenario.cases(size) if not case.live and isinstance(case.parameters.get("policy"), str)]
     if not cases:
         raise SimulationError(f"{scenario.name} compares no policies in simulation", hint="millstream experiment list shows the others")
+    for policy in asked.policies:  # before the first run, which may take hours
+        build(PolicySpec.parse(policy), default_train=TrainShape())
     policies = list(dict.fromkeys([*(case.parameters["policy"] for case in cases), *asked.policies]))
     frames = _on_workload(cases, asked.workload) if asked.workload is not None else _frames(cases)
     named = dict.fromkeys(name for frame in frames for name in frame.parameters)

@@ -88,9 +88,10 @@ class Worker:
 
     def close(self) -> None:
         """Kill the process and all that it started, and let go of it."""
-        process, self._process = self._process, None
+        process = self._process
         if process is not None:
             end(process, self._lifeline)
+            self._process = None  # not before: a server that ends meanwhile must still find it, stopped as it may be, and `kill` it
 
     # -- a question -----------------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,13 @@
-"""FETCH answers alike in the server's process, where `millstream run` computes it, and in a process of its own."""
+"""FETCH answers alike in the server's process, where `millstream run` computes it, and in one of its own, which ends with the server."""
 
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.language.parse import parse_statement
@@ -12,6 +15,7 @@ from millstream.engine.language.statements import CreateStream
 from millstream.engine.plan.plan import PlanOptions, plan_select
 from millstream.server.functions.process import Confinement
 from millstream.server.host.contract import HeldBlock, HeldRows
+from millstream.server.once import worker as worker_module
 from millstream.server.once.question import Question, answer_of
 from millstream.server.once.worker import FetchBounds, Worker
 
@@ -56,4 +60,28 @@ def test_a_question_has_one_answer_wherever_it_is_computed() -> None:
     try:
         check()
     finally:
+        worker.close()
+
+
+def test_a_process_that_is_being_ended_is_still_killed_by_a_server_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that ends it dies with the server, which may be after the process was stopped and before it was killed."""
+    worker = Worker(FetchBounds(2**30, 60.0, 2**26), Confinement())
+    worker.ask(asked(1, 10), lambda: False)
+    found: list[subprocess.Popen[bytes]] = []
+
+    def cut_off(process: subprocess.Popen[bytes], lifeline: int) -> None:
+        found.append(process)
+        process.send_signal(signal.SIGSTOP)
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_module, "end", cut_off)
+        with pytest.raises(SystemExit):
+            worker.close()
+    (process,) = found
+    try:
+        worker.kill()
+        assert process.wait(10) == -signal.SIGKILL
+    finally:
+        process.kill()
         worker.close()

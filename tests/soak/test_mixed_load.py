@@ -1,4 +1,4 @@
-"""The daemon under a mixed load of clients that come and go, for as long as SOAK_SECONDS says; only `make soak` runs this.
+"""The daemon under a mixed load of clients that come and go, for as long as SOAK_SECONDS says: `make soak`.
 
 One run leaves the server alone, the other kills it every SOAK_KILL_SECONDS. Memory is flat once buffers and caches are full (after a
 sixth of the run: of an hour, ten minutes), and when all clients have left, no descriptor, thread or query of theirs is left either.
@@ -13,10 +13,10 @@ import random
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from millstream.client import connect_async
@@ -31,6 +31,7 @@ KILL_SECONDS = float(os.environ.get("SOAK_KILL_SECONDS", "60"))
 CLIENTS = 50
 GROWTH_MB_MAX = 32
 QUIET_S = 20.0  # what the server may take to let go of clients that have left
+ANSWER_S = 60.0  # for one request: longer than any deed reads, and than a server that was killed takes to be back
 SETTINGS = ("--results-kept-bytes-max", str(2**20), "--results-kept-total-bytes-max", str(2**24))
 SETTINGS += ("--journal-bytes-max", str(2**24), "--fetch-idle-s", "5", "--drain-s", "5")
 SET_UP = (
@@ -49,6 +50,7 @@ TEMPORARY = (
     "SELECT a.v, b.v AS w FROM a JOIN b ON a.k = b.k WITHIN 1 SECOND",
 )
 FETCHES = ("SELECT * FROM t", "SELECT k, COUNT(*) AS c FROM b GROUP BY k LIMIT 3", "SELECT v FROM all_of_a ORDER BY v DESC LIMIT 2")
+T = TypeVar("T")
 FAULTS = frozenset(("fault", "fatal", "callback_failed", "conservation_broken"))
 
 
@@ -163,14 +165,16 @@ class Load:
         """Come, do some things, and go: politely, or without a word."""
         deeds = (self.publish,) * 5 + (self.read_for_a_while,) * 2
         deeds += (self.read_a_durable_one, self.fetch, self.ask, self.blunder, self.stand_in_the_table)
-        client = await connect_async(f"127.0.0.1:{self.server.port}")
+        client = await answered("connect", connect_async(f"127.0.0.1:{self.server.port}"))
         self.visits += 1
         try:
             for _ in range(self.draw.randint(1, 8)):
-                await self.draw.choice(deeds)(client)
+                deed = self.draw.choice(deeds)
+                await answered(deed.__name__, deed(client))
                 await asyncio.sleep(self.draw.uniform(0, 0.3))
         finally:
-            await (client.close() if self.draw.random() < 0.7 else client.abandon())
+            leave = client.close if self.draw.random() < 0.7 else client.abandon
+            await answered(leave.__name__, leave())
 
     async def come_and_go(self) -> None:
         while not self.is_over:
@@ -192,6 +196,16 @@ class Load:
             await asyncio.to_thread(now_and_then)
         self.is_over = True
         await asyncio.gather(*clients)
+
+
+async def answered(request: str, waited: Awaitable[T], seconds: float = ANSWER_S) -> T:
+    """Return what a request returns; an AssertionError names one that does not, and where it waits."""
+    task = asyncio.ensure_future(waited)
+    if not (await asyncio.wait([task], timeout=seconds))[0]:
+        where = " < ".join(f"{frame.f_code.co_name}:{frame.f_lineno}" for frame in reversed(task.get_stack()))
+        task.cancel()
+        raise AssertionError(f"{request} has had no answer for {seconds:g} s; it waits in {where}")
+    return task.result()
 
 
 async def set_up(port: int) -> None:
@@ -274,3 +288,11 @@ def test_a_server_that_is_killed_again_and_again_keeps_what_it_acked(tmp_path: P
         print(f"{lives + 1} lives, {load.visits} visits, {len(load.acked)} rows acked, {len(held)} kept")
         assert not lost, sorted(lost)[:10]
     assert server.lines == []
+
+
+def test_a_request_without_an_answer_is_named() -> None:
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(AssertionError, match=r"^fetch has had no answer for 0\.01 s; it waits in stuck:\d+$"):
+        asyncio.run(answered("fetch", stuck(), 0.01))
