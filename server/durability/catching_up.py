@@ -149,6 +149,7 @@ class CatchUp:
         """Yield what came of a stream in [lo, upto): from files as far as they go, then from the journal."""
         name, watermark_us = source.definition.name, source.watermark_us
         while lo < upto:
+            parts = self._journaling.journal.safe_parts()  # before the state, as the journal lets go of what that has
             state = archive.state
             if state.upto > lo:
                 yield from StoredPast(archive.where, archive.definition, state, self._bounds).items(lo)
@@ -156,7 +157,7 @@ class CatchUp:
                 self._places.pop(name, None)
                 continue
             place = self._places.get(name, JournalPlace())
-            records = follow(self._journaling.disk, self._journaling.journal.safe_parts(), archive.number, place, lo)
+            records = follow(self._journaling.disk, parts, archive.number, place, lo)
             try:
                 first = next(records, None)
             except FileNotFoundError:

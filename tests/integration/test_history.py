@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from millstream.client.errors import MillstreamError
+from millstream.server.archive.archiver import ArchiveBounds
 
 from tests.integration.test_archive import SETTINGS, archive_of, settle
 from tests.support.live_server import Harness, running, until
@@ -241,6 +243,40 @@ def test_a_query_may_begin_in_the_middle_and_says_from_where_it_is_complete_and_
             assert late["windows"]
             whole = [row for row in first["windows"] if row["window_start"].timestamp() >= 20]
             assert [row for row in late["windows"] if row["window_start"].timestamp() >= 20] == whole
+
+    asyncio.run(test())
+
+
+def test_what_the_journal_lets_go_of_while_a_query_catches_up_is_read_from_the_archive(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), archive_wait_s=3600.0, journal_fsync_s=0.001) as harness:
+            client = await harness.client()
+            for text in STREAMS:
+                await client.execute(text)
+            await create(client, "first")
+            await publish(client, 0, 20)
+            application, loop = harness.server.application, asyncio.get_running_loop()
+            journaling = application.journaling
+            assert journaling is not None
+            await application.call(journaling.checkpoint)
+            base = journaling.journal.segments[-1].base
+            assert archive_of(harness).state.files == ()
+            safe_parts, hooked = journaling.journal.safe_parts, threading.Event()
+
+            def after_the_archive_took_it_and_the_journal_let_go() -> Any:
+                if threading.current_thread().name == "history" and not hooked.is_set():
+                    hooked.set()
+                    journaling.archives.bounds = ArchiveBounds(wait_s=0.0)
+                    asyncio.run_coroutine_threadsafe(settle(harness), loop).result(30)
+                    asyncio.run_coroutine_threadsafe(application.call(lambda: journaling.journal.drop_before(base)), loop).result(30)
+                return safe_parts()
+
+            journaling.journal.safe_parts = after_the_archive_took_it_and_the_journal_let_go
+            await create(client, "late", "WITH (history = 'archive')")
+            await until(hooked.is_set, "the journal has been read")
+            await caught_up(harness)
+            await end(client)
+            assert await answers(client, "late") == await answers(client, "first")
 
     asyncio.run(test())
 
