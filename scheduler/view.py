@@ -46,8 +46,9 @@ class View:
         self.ledger = ledger
         self.estimates = estimates
         self.units = units
-        whole, self._index = part or (None, None)
-        self._version = whole._version if whole else -1
+        whole = part[0] if part else None
+        self._index: IntColumn | None = part[1] if part else None
+        self._version: int = whole._version if whole else -1
         self._columns: dict[str, FloatColumn] = whole._columns if whole else {}
         self._shape: dict[str, FloatColumn] = whole._shape if whole else {}
         self._table: IntColumn | None = whole._table if whole else None
