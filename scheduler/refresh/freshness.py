@@ -35,7 +35,10 @@ _SMALL = 1e-3
 
 
 def distinct_gain(ratio: Column) -> Column:
-    """Return h(x) = 1 - (1 + x) e^(-x), by which λ ∂F/∂f at x = λ/f: it rises from 0 to 1. Of small x the series, where no digit cancels."""
+    """Return h(x) = 1 - (1 + x) e^(-x), by which λ ∂F/∂f at x = λ/f: it rises from 0 to 1.
+
+    Of small x by its series, where no digit cancels.
+    """
     small = np.minimum(ratio, _SMALL)
     series = small**2 * (0.5 - small / 3.0 + small**2 / 8.0 - small**3 / 30.0)
     return np.where(ratio < _SMALL, series, -np.expm1(-ratio) - ratio * np.exp(-ratio))
