@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from millstream.client.gateway.postgres import limits
-from millstream.client.gateway.postgres.messages import Query
+from millstream.client.gateway.postgres.messages import SimpleQuery
 from millstream.client.gateway.postgres.mirror import programs_in
 
 from tests.support.gateways import Gateway, run, values
@@ -245,14 +245,14 @@ def test_a_peer_cannot_hold_or_change_the_private_postgresql(monkeypatch: pytest
             ("SELECT 1 INTO stolen FROM pg_class", "42501"),
             ("SELECT repeat('x', 600000000)", "53200"),
         ):
-            heard = await peer.ask(Query(statement))
+            heard = await peer.ask(SimpleQuery(statement))
             codes = [body.split(b"\0C")[1].split(b"\0")[0].decode() for kind, body in heard if kind == b"E"]
             assert codes == ([code] if code else []), statement
         monkeypatch.setattr(limits, "CATALOGUE_S_MAX", 0.3)
-        assert (await peer.error(Query("SELECT pg_sleep(60)")))["C"] == "57014"
+        assert (await peer.error(SimpleQuery("SELECT pg_sleep(60)")))["C"] == "57014"
         await peer.until(b"Z")
         monkeypatch.setattr(limits, "CATALOGUE_S_MAX", 10.0)
-        assert values(await peer.ask(Query("SELECT 40 + 2"))) == [["42"]]
+        assert values(await peer.ask(SimpleQuery("SELECT 40 + 2"))) == [["42"]]
         await peer.close()
 
     with_table(test)

@@ -53,7 +53,7 @@ class Password:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SimpleQuery:
     """Run statements, one after the other."""
 
     text: str
@@ -143,7 +143,7 @@ class Terminate:
 
 
 Message = (
-    Startup | SslRequest | GssRequest | CancelRequest | Password | Query | Parse | Bind | Describe | Execute | Close | Sync | Flush
+    Startup | SslRequest | GssRequest | CancelRequest | Password | SimpleQuery | Parse | Bind | Describe | Execute | Close | Sync | Flush
     | CopyData | CopyDone | CopyFail | FunctionCall | Terminate
 )  # fmt: skip
 
@@ -237,7 +237,7 @@ def _format(body: _Body) -> int:
 # Of each kind of message: how it is read, and the most bytes that it may have.
 _READERS: dict[bytes, tuple[Callable[[_Body], Message], int]] = {
     b"p": (lambda body: Password(body.rest()), limits.PASSWORD_BYTES_MAX),
-    b"Q": (lambda body: Query(body.text()), limits.STATEMENT_BYTES_MAX),
+    b"Q": (lambda body: SimpleQuery(body.text()), limits.STATEMENT_BYTES_MAX),
     b"P": (_parse, limits.STATEMENT_BYTES_MAX),
     b"B": (_bind, limits.BIND_BYTES_MAX),
     b"D": (lambda body: Describe(body.kind(), body.text()), limits.OTHER_BYTES_MAX),
@@ -319,7 +319,7 @@ def written(message: Message) -> bytes:
             return _framed(b"", INT32.pack(CANCEL_CODE), INT32.pack(number), INT32.pack(key))
         case Password(data):
             return _framed(b"p", data)
-        case Query(text):
+        case SimpleQuery(text):
             return _framed(b"Q", _z(text))
         case Parse(name, text, types):
             return _framed(b"P", _z(name), _z(text), _numbers(UINT32, types))

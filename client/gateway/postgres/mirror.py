@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.postgres import limits, messages
 from millstream.client.gateway.postgres.input_values import quoted_text
-from millstream.client.gateway.postgres.messages import INT32, Flush, Message, Query, Startup, Terminate, written
+from millstream.client.gateway.postgres.messages import INT32, Flush, Message, SimpleQuery, Startup, Terminate, written
 from millstream.client.gateway.postgres.sqlstates import CONNECTION_FAILURE, UNSUPPORTED, PgError
 from millstream.client.gateway.postgres.types import spelling_of
 from millstream.client.statements import quoted
@@ -290,7 +290,7 @@ class Relay:
     async def run(self, statement: str) -> None:
         """Run a statement whose rows nobody needs."""
         problem = None
-        async for kind, body in self.ask([Query(statement)], b"Z"):
+        async for kind, body in self.ask([SimpleQuery(statement)], b"Z"):
             if kind == b"E":
                 problem = _problem_of(body)
         if problem is not None:
@@ -298,7 +298,7 @@ class Relay:
 
     async def ask(self, said: list[Message], ends: bytes) -> AsyncIterator[tuple[bytes, bytes]]:
         """Say something and yield what is answered, up to a message of a type in `ends`: its type, and its bytes without that."""
-        is_extended = not any(isinstance(message, Query) for message in said)
+        is_extended = not any(isinstance(message, SimpleQuery) for message in said)
         self.needs_sync |= is_extended
         self.is_broken = True
         self._writer.write(b"".join(map(written, [*said, Flush()] if is_extended and b"Z" not in ends else said)))

@@ -135,7 +135,7 @@ class Session:
         self.link.send(problem.data if isinstance(problem, Relayed) else messages.error_response(problem))
         if self.status == "T":
             self.status = "E"
-        if isinstance(message, messages.Query):
+        if isinstance(message, messages.SimpleQuery):
             self.link.send(messages.ready(self.status))
         elif not isinstance(message, messages.Sync):
             self._skips = True
@@ -153,7 +153,7 @@ class Session:
 
     async def _carried_out(self, message: Message) -> None:
         match message:
-            case messages.Query(text):
+            case messages.SimpleQuery(text):
                 await self._simple(text)
             case messages.Sync():
                 await self._forget_broken_relay()
@@ -212,7 +212,7 @@ class Session:
 
     async def _ask_catalogue(self, statement: str) -> None:
         relay = await self.relay()
-        async for kind, body in relay.ask([messages.Query(statement)], b"Z"):
+        async for kind, body in relay.ask([messages.SimpleQuery(statement)], b"Z"):
             if kind == b"E" and self.status == "T":
                 self.status = "E"
             if kind in (b"T", b"D", b"C", b"E", b"N", b"I"):

@@ -21,7 +21,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 OID = st.integers(0, 2**32 - 1)
 FORMATS = st.sampled_from([(), (0,), (1,)])
 SAID = st.one_of(
-    st.builds(messages.Query, TEXT),
+    st.builds(messages.SimpleQuery, TEXT),
     st.builds(messages.Parse, TEXT, TEXT, st.lists(OID, max_size=4).map(tuple)),
     st.builds(messages.Bind, TEXT, TEXT, FORMATS, st.lists(st.none() | st.binary(max_size=9), max_size=4).map(tuple), FORMATS),
     st.builds(messages.Describe, st.sampled_from("SP"), TEXT),
