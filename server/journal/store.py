@@ -135,8 +135,8 @@ class Store:
     def _force_log(self, directory: Path) -> None:
         """Write the log that the process before left once more, as it is read.
 
-        Where a sync of that process failed, the disk may lack parts of it for good, whatever a later sync says. Moved into the database, they
-        would be mixed, when the power fails, with the older pages that the log has on the disk.
+        Where a sync of that process failed, the disk may lack parts of it for good, whatever a later sync says. Moved into the database,
+        they would be mixed, when the power fails, with the older pages that the log has on the disk.
         """
         assert self.path is not None
         log = self.path.with_name(f"{self.path.name}-wal")

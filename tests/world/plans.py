@@ -117,7 +117,10 @@ PLAIN = Conditions()
 
 
 def conditions(seed: int) -> Conditions:
-    """Draw the conditions of a world: one in three has more work than it can do, a load manager, and small buffers; one in four has workers."""
+    """Draw the conditions of a world.
+
+    One in three has more work than it can do, a load manager, and small buffers; one in four has workers.
+    """
     draw = random.Random(f"conditions {seed}")
     workers = {"workers": 2 + seed // WORKERS_EVERY % 2} if seed % WORKERS_EVERY == 1 else {}
     if seed % CROWDED_EVERY != CROWDED_EVERY - 1:

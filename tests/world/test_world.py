@@ -67,6 +67,13 @@ def test_a_query_that_began_anew_where_a_checkpoint_stands_does_not_go_on_with_w
 
 
 @pytest.mark.slow
+def test_nothing_changes_for_clients_whose_servers_workers_die() -> None:
+    verdict = run(9)
+    assert verdict.ok, verdict.problems
+    assert verdict.worker_deaths > 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "managers"), [(65, {"class"}), (47, {"common", "dilos"})])
 def test_a_world_with_too_much_work_sheds_under_its_load_managers_and_tells_readers_what_they_lose(seed: int, managers: set[str]) -> None:
     verdict = run(seed)
