@@ -30,7 +30,7 @@ from tests.world.network import Network, SimLoop
 from tests.world.plans import PLAIN, Conditions
 from tests.world.stand_ins import load_all, standing_in
 from tests.world.watch import EVERY_STEPS, Watch
-from tests.world.workers import Machine, workers_as_strands
+from tests.world.workers import OperatingSystem, workers_as_strands
 
 DIRECTORY = "/data"
 FAULTS = frozenset(("fault", "fatal", "callback_failed", "conservation_broken", "exception"))  # lines of the log that must not be
@@ -58,7 +58,7 @@ class World:
         self.hub.row_ns = conditions.row_ns
         self.network = Network(self.hub)
         self.platter = Platter(self.hub)
-        self.machine = Machine(self.hub)
+        self.machine = OperatingSystem(self.hub)
         self.config = dataclasses.replace(CONFIG, **settings, **conditions.settings)
         self.lives = 0
         self.server: LiveServer | None = None

@@ -16,7 +16,7 @@ from tests.world.machines import DIRECTORY
 OPERATIONS_MAX = 200
 
 
-class Catalogue:
+class FailingCatalogue:
     """A catalogue, its disk, and what was acked."""
 
     def __init__(self, seed: int) -> None:
@@ -54,7 +54,7 @@ class Catalogue:
 
 def lived(seed: int, operations: int) -> tuple[list[str], list[str], bool]:
     """Return what was acked, what is there after the power failed at that operation of the second life, and whether it did."""
-    world = Catalogue(seed)
+    world = FailingCatalogue(seed)
     for _ in range(2):  # the second begins with an empty log
         world.begin()
         for _ in range(world.draw.randint(0, 3)):

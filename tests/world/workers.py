@@ -28,7 +28,7 @@ APART_NS = 4 * NS_PER_S  # between two deaths of a worker: a call that was runni
 FIRST_PID = 100
 
 
-class Machine:
+class OperatingSystem:
     """What the operating system is to workers: their processes, and the descriptors by which they and the server hear of each other."""
 
     def __init__(self, hub: Hub) -> None:
@@ -126,7 +126,7 @@ class Machine:
 class SimPopen:
     """A worker's process, as whoever started it sees it."""
 
-    def __init__(self, machine: Machine, pid: int, parent: Process) -> None:
+    def __init__(self, machine: OperatingSystem, pid: int, parent: Process) -> None:
         self.machine = machine
         self.pid = pid
         self.returncode: int | None = None
@@ -188,7 +188,7 @@ class SimDesk(child.Desk):
 class SimPoll:
     """`select.poll` that waits in virtual time."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: OperatingSystem) -> None:
         self._machine = machine
         self._real = select.poll()
         self.register = self._real.register
@@ -208,7 +208,7 @@ class SimPoll:
 class SimOs:
     """Stands where a module of workers has `os`."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: OperatingSystem) -> None:
         self._machine = machine
 
     def memfd_create(self, *how: Any) -> int:
@@ -253,13 +253,13 @@ class SimSockets:
 class SimSelect:
     """Stands where `process` has `select`."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: OperatingSystem) -> None:
         self.poll = partial(SimPoll, machine)
         self.POLLIN = select.POLLIN
 
 
 @contextmanager
-def workers_as_strands(machine: Machine) -> Iterator[None]:
+def workers_as_strands(machine: OperatingSystem) -> Iterator[None]:
     """Have the server's workers be strands."""
     system = SimOs(machine)
     with (
