@@ -60,7 +60,7 @@ def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: 
         made = Checkpoint(at)
         for name, source in sources.items():
             made.sources[numbers[name]] = _source_state(source)
-            if name in host.intakes and host.intakes[name].producers.by_name:
+            if name in host.intakes and host.intakes[name].has_producers:
                 made.producers[numbers[name]] = host.intakes[name].producers.state()
             if source.table is not None:
                 content = source.table.content(at)

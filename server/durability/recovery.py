@@ -21,7 +21,6 @@ from millstream.server.durability.checkpoints import Checkpoint
 from millstream.server.errors import StoreError
 from millstream.server.host import running
 from millstream.server.host.lifecycle import Verb
-from millstream.server.host.producers import Produced
 from millstream.server.host.queries import QueryKind
 from millstream.server.host.side_streams import DirectFeeder
 from millstream.server.journal.known import way_out
@@ -133,7 +132,8 @@ class Recovery:
             if state is None:
                 continue
             source = host.network.sources[name]
-            host.intakes[name].producers.load(checkpoint.producers.get(number, {}))
+            if number in checkpoint.producers:
+                host.intakes[name].producers.load(checkpoint.producers[number])
             for member, value in state.items():
                 setattr(source, member, value)
             source.log.watermark_us, source.log.idle, source.log.ended = source.watermark_us, source.idle, source.ended
@@ -185,6 +185,8 @@ class Recovery:
                 intake = host.intakes[name]
                 intake.accepted_total += record.hi - record.lo
                 if "produced" in record.meta:
+                    from millstream.server.host.producers import Produced
+
                     intake.producers.note(Produced(*record.meta["produced"]), record.now_us)
             else:
                 ingested = host.network.ingress.control(source, arrival_ns=arrival_ns, **record.meta)

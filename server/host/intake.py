@@ -27,7 +27,6 @@ from millstream.engine.ingest.quick import PlainColumns
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.values import arrow_functions as pc
 from millstream.server.errors import BadInput, StorageError
-from millstream.server.host.producers import Produced, Producers
 from millstream.server.host.side_streams import error_columns
 from millstream.server.results.outcome import spell
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from millstream.engine.flow.sources import Ingested
     from millstream.engine.runtime.network import Network
     from millstream.server.host.contract import Durability
+    from millstream.server.host.producers import Produced, Producers
     from millstream.server.host.runtime import Runtime
 
 NS_PER_S = 1_000_000_000
@@ -113,7 +113,7 @@ class StreamIntake:
         self._unfed_rows = 0
         self._is_feeding = False
         self.fed: Fed = None  # while a query feeds rows: which query, and from which row; under the ingress lock
-        self.producers = Producers()
+        self._producers: Producers | None = None
         self.produced: Produced | None = None  # while a named publisher's rows are let in: which send they are; under the ingress lock
         self.is_gone = False  # it was dropped
         self.is_ending = False  # its end was asked for; set under the ingress lock
@@ -201,6 +201,20 @@ class StreamIntake:
             self.host.journaling.wait_safe(taken.place)
         assert taken.position is not None
         return taken.position
+
+    @property
+    def producers(self) -> Producers:
+        """The named publishers of the stream."""
+        if self._producers is None:
+            from millstream.server.host.producers import Producers  # loaded by the first that has a name
+
+            self._producers = Producers()
+        return self._producers
+
+    @property
+    def has_producers(self) -> bool:
+        """Whether any publisher gave a name."""
+        return self._producers is not None
 
     def note_produced(self, produced: Produced) -> None:
         """Count a send of a named publisher as taken, whatever became of its rows."""

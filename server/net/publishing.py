@@ -10,7 +10,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.schema import OnError
@@ -25,8 +25,10 @@ from millstream.protocol.plain_batches import PlainReader, width_of
 from millstream.server.config import Config
 from millstream.server.errors import Replaced, StorageError
 from millstream.server.host.intake import PublishOutcome, StreamIntake
-from millstream.server.host.producers import Produced, Producer
 from millstream.server.net.turn import LoopServices, TrainRun, Turn
+
+if TYPE_CHECKING:
+    from millstream.server.host.producers import Produced, Producer
 
 SHED_EVERY_NS = 1_000_000_000  # at most so often, the first time at once
 SLOWED_AFTER_NS = 1_000_000_000  # a shorter wait is how flow control works, and no news
@@ -208,7 +210,11 @@ class PublishingChannel:
         return True
 
     def _produced(self, message: Train | Rows) -> Produced | None:
-        return None if message.sequence is None else Produced(self._name, message.sequence, message.position)
+        if message.sequence is None:
+            return None
+        from millstream.server.host.producers import Produced  # there by now, as the channel has a producer
+
+        return Produced(self._name, message.sequence, message.position)
 
     def _check_kept(self) -> None:
         """Refuse rows behind others that the disk did not keep, of which this channel has yet to hear."""
