@@ -80,7 +80,7 @@ def command(
     form = format or (SUFFIXES.get(split_name(source)[0].suffix.lower(), "csv") if source else "csv")
     with connect() as client, client.publisher(name, producer) as publisher:
         account = Account()
-        sender = Sender(publisher, producer is not None)
+        sender = InputSender(publisher, producer is not None)
         column_map = _column_map(name, publisher, mapped, time_formats)
         try:
             if form == "parquet" and source is not None:
@@ -161,7 +161,7 @@ class Account:
             warn("--time-format says how the file writes times, as in --time-format '%d.%m.%Y %H:%M'")
 
 
-class Sender:
+class InputSender:
     """Sends rows; under a name each with its place in the input (from 1), and none up to the place that the server has.
 
     `skipped` counts rows left out since they were taken before.
@@ -211,7 +211,7 @@ class Sender:
             self.publisher.send(part, position=str(before + first + part.num_rows).encode())
 
 
-def _send(sender: Sender, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:
+def _send(sender: InputSender, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:
     if format == "parquet":
         if file is None:
             raise click.UsageError("parquet cannot be read from standard input; name a file")
@@ -269,7 +269,7 @@ class _Pushed(io.RawIOBase):
         return len(data)
 
 
-def _send_text(sender: Sender, format: str, source: BinaryIO, account: Account, column_map: ColumnMap | None) -> None:
+def _send_text(sender: InputSender, format: str, source: BinaryIO, account: Account, column_map: ColumnMap | None) -> None:
     from millstream.client.inputs import CsvInput, JsonLinesInput
 
     reader = (CsvInput if format == "csv" else JsonLinesInput)(sender.columns, column_map)
@@ -287,7 +287,7 @@ def _send_text(sender: Sender, format: str, source: BinaryIO, account: Account, 
             account.settle(sender.publisher.flush())
 
 
-def _send_batches(sender: Sender, batches: Iterator[Any], account: Account, column_map: ColumnMap | None) -> None:
+def _send_batches(sender: InputSender, batches: Iterator[Any], account: Account, column_map: ColumnMap | None) -> None:
     """Send the columns that the stream has, by its names for them; others are left out with one note, as from text."""
     from millstream.client.inputs import matched
 
