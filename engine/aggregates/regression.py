@@ -27,7 +27,7 @@ PAIRS = np.dtype([(name, "f8") for name in FIELDS])
 
 @state_record("fold_pairs", 1)
 @dataclass(frozen=True, slots=True)
-class Pairs(StateKind):
+class PairMoments(StateKind):
     """See the module's text. A NaN or an infinity makes the sums that it is part of NaN."""
 
     @property
@@ -122,7 +122,7 @@ def _column(call: AggregateUse, argument: DataType, states: Sequence[Array], *, 
 
 def _aggregate(value: Value, *, least: int = 1, varies: str = "") -> AggregateFunction:
     answer = partial(_column, value=value, least=least, varies=varies)
-    return AggregateFunction(_numbers, lambda argument: (Pairs(),), answer, counted=False)
+    return AggregateFunction(_numbers, lambda argument: (PairMoments(),), answer, counted=False)
 
 
 def _mean(pairs: Array, axis: str) -> Array:
@@ -166,4 +166,4 @@ REGR_AVGY = _aggregate(lambda pairs: _mean(pairs, "y"))
 REGR_SXX = _aggregate(lambda pairs: pairs["xx"])
 REGR_SYY = _aggregate(lambda pairs: pairs["yy"])
 REGR_SXY = _aggregate(lambda pairs: pairs["xy"])
-REGR_COUNT = AggregateFunction(_numbers, lambda argument: (Pairs(),), _count_column, counted=False, zero_if_empty=True)
+REGR_COUNT = AggregateFunction(_numbers, lambda argument: (PairMoments(),), _count_column, counted=False, zero_if_empty=True)
