@@ -39,16 +39,21 @@ class ExperimentCase:
         return json.dumps([self.function, dict(sorted(self.parameters.items()))], sort_keys=True)
 
     @property
+    def module(self) -> str:
+        """The full name of the module that the function is in."""
+        module = self.function.partition(":")[0]
+        if self.live:
+            return module
+        return f"millstream.scheduler.experiments.{module if module == 'own' else f'scenarios.{module}'}"
+
+    @property
     def live(self) -> bool:
         """Whether it runs the real engine on the machine's clock: then nothing else may run beside it, and its result is not kept."""
         return "." in self.function
 
     def run(self) -> Result:
         """Run it in this process."""
-        module, _, name = self.function.partition(":")
-        if not self.live:
-            module = f"millstream.scheduler.experiments.{module if module == 'own' else f'scenarios.{module}'}"
-        function = getattr(import_module(module), name)
+        function = getattr(import_module(self.module), self.function.partition(":")[2])
         result: Result = function(**self.parameters)
         return result
 
@@ -146,14 +151,22 @@ def names() -> tuple[str, ...]:
     return (*NAMES, *sorted(entry.name for entry in entry_points(group=GROUP)))
 
 
+def home(name: str) -> str:
+    """Return the module in which an experiment is listed and judged; raises `SimulationError` naming the known ones."""
+    if name in NAMES:
+        return f"millstream.scheduler.experiments.scenarios.{_HOMES.get(name, name.replace('-', '_'))}"
+    for entry in entry_points(group=GROUP, name=name):
+        return entry.module
+    raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
+
+
 def load(name: str) -> Scenario:
     """Return a scenario by name; raises `SimulationError` naming the known ones."""
+    module = import_module(home(name))
     if name not in NAMES:
-        for entry in entry_points(group=GROUP, name=name):
-            found: Scenario = entry.load()
-            return found
-        raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
-    module = import_module(f"millstream.scheduler.experiments.scenarios.{_HOMES.get(name, name.replace('-', '_'))}")
+        (entry,) = entry_points(group=GROUP, name=name)
+        found: Scenario = getattr(module, entry.attr)
+        return found
     scenario: Scenario = module.SCENARIOS[name] if name in _HOMES else module.SCENARIO
     return scenario
 
