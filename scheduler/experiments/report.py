@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from millstream.scheduler.experiments.code_digest import verdict_digest
-from millstream.scheduler.experiments.frame import Findings, Scale, Scenario, home, load, names
+from millstream.scheduler.experiments.frame import Findings, Scale, Scenario
+from millstream.scheduler.experiments.roster import home, load, names
 
 Verdict = Mapping[str, Any]
 

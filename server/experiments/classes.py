@@ -139,7 +139,8 @@ def _operator(engine: LiveEngine, query: str, kind: str) -> RunningOperator:
 def measured_capacity(stepped: bool) -> float:
     """Return the rows a second on each of the six streams at which the loads of the classes add up to 1."""
     burst = _burst(stepped)
-    return burst / loaded("none", burst, [[1.0]] * len(PRIORITIES), _MEASURED_S, stepped)["sum_of_loads"]
+    sum_of_loads: float = loaded("none", burst, [[1.0]] * len(PRIORITIES), _MEASURED_S, stepped)["sum_of_loads"]
+    return burst / sum_of_loads
 
 
 def _burst(stepped: bool) -> float:

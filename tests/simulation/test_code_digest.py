@@ -7,7 +7,8 @@ from types import FrameType
 
 import pytest
 from millstream.scheduler.experiments import code_digest, report
-from millstream.scheduler.experiments.frame import ExperimentCase, load
+from millstream.scheduler.experiments.frame import ExperimentCase
+from millstream.scheduler.experiments.roster import load
 
 _POLICIES = "millstream.scheduler.policies."
 
@@ -55,8 +56,8 @@ def test_only_the_policy_of_a_case_counts() -> None:
 
 def test_clusters_count_where_a_policy_has_them() -> None:
     selector = "millstream.scheduler.selectors.clusters"
-    assert selector in counted(ExperimentCase("sharaf_runs:clusters", {"policy": "bsd-log:clusters=12"}))
-    assert selector not in counted(ExperimentCase("sharaf_runs:clusters", {"policy": "hr"}))
+    assert selector in counted(ExperimentCase("sharaf_runs:grid", {"policy": "bsd-log:clusters=12"}))
+    assert selector not in counted(ExperimentCase("sharaf_runs:grid", {"policy": "hr"}))
 
 
 def test_words_do_not_count_and_code_does() -> None:

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from millstream.scheduler.experiments import frame as experiments
 from millstream.scheduler.experiments import report, runner
 from millstream.scheduler.experiments.experiment_command import experiment
-from millstream.scheduler.experiments.frame import NAMES, Claim, ExperimentCase, Findings, at_least_half, load, names, ordered, within
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, at_least_half, ordered, within
+from millstream.scheduler.experiments.roster import NAMES, load, names
 from millstream.scheduler.experiments.scenarios import carney_runs, pham
 from millstream.scheduler.policies.highest_normalized_rate import HighestNormalizedRate
 from millstream.scheduler.policies.memory_release import MemoryRelease

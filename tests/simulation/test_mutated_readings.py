@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from millstream.scheduler import catalog
 from millstream.scheduler.experiments import runner
-from millstream.scheduler.experiments.frame import load
-from millstream.scheduler.experiments.linear_clusters import LinearClustersSelector
+from millstream.scheduler.experiments.roster import load
 from millstream.scheduler.experiments.scenarios import golab_runs, pham_runs
+from millstream.scheduler.experiments.scenarios.cluster_runs import LinearClustersSelector
 from millstream.scheduler.experiments.scenarios.pham import CLAIMS
 from millstream.scheduler.selectors import source_boxes
 from millstream.scheduler.selectors.clusters import ClustersSelector

@@ -15,7 +15,7 @@ _TUPLES: dict[Scale, int] = {"reduced": 300, "medium": 1_500, "full": 4_000}
 
 def _case(scale: Scale, policy: str, seed: int, *, charged: bool, **more: bool) -> ExperimentCase:
     parameters = {"policy": policy, "load": _LOAD, "seed": seed, "queries": grid.SIZES[scale].queries, "tuples": _TUPLES[scale]}
-    return ExperimentCase("sharaf_runs:clusters", {**parameters, "charged": charged, **more})
+    return ExperimentCase("cluster_runs:clusters", {**parameters, "charged": charged, **more})
 
 
 def _plain(scale: Scale, seed: int) -> list[ExperimentCase]:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from millstream.scheduler.drivers.virtual import DecisionCost
-from millstream.scheduler.experiments.linear_clusters import LinearClustersSelector
 from millstream.scheduler.experiments.oracle import OracleSelector
 from millstream.scheduler.simulation import arrivals, generators
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
@@ -16,7 +14,6 @@ from millstream.scheduler.simulation.outcome import RunOutcome
 from millstream.scheduler.simulation.path_outcomes import AttributeDraws
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workloads import Workload, workload
-from millstream.scheduler.spec import PolicySpec
 from numpy.typing import NDArray
 
 DEC_SCALE = 0.64
@@ -117,18 +114,6 @@ def joins(policy: str, load: float, seed: int, queries: int, tuples: int, gap_s:
     work = workload("window-join", builder, deltas, times).at_utilisation(load)
     # What a join lets through per tuple depends on window and rates; the scheduler measures it.
     return simulate(work, policy, seed=seed, settings=RunSettings(adapt=True)).summary()
-
-
-def clusters(policy: str, load: float, seed: int, queries: int, tuples: int, charged: bool, pruned: bool = True) -> dict[str, Any]:
-    """Every priority computed and every comparison of it costs what the cheapest operator costs (3.8.3).
-
-    Without pruning every cluster that holds something is ranked at every decision.
-    """
-    work = single_stream(load, seed, queries, tuples, "dec-pkt-1")
-    cheapest = min(node.cost_ns for node in work.nodes if node.inputs)
-    charge = DecisionCost(evaluation_ns=round(2 * cheapest)) if charged else DecisionCost()
-    linear = None if pruned else lambda lane: LinearClustersSelector(int(PolicySpec.parse(policy).get("clusters", 12)))
-    return simulate(work, policy, seed=seed, settings=RunSettings(charge=charge, selector=linear)).summary()
 
 
 def sharing(policy: str, load: float, seed: int, queries: int, tuples: int, group: int) -> dict[str, Any]:
