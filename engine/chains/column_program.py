@@ -73,9 +73,7 @@ class _ColumnWriter(ProgramWriter):
     def stage(self, place: int, virtual: Sequence[Expression], condition: Expression | None) -> None:
         """Add a stage. The columns that it reads come first, as the stage is done in full or not at all."""
         known, stopped = dict(self.reads), self._stopped(place)
-        lines: list[str] = []
-        for expression in virtual:
-            lines.append(self._computing(fold(expression)))
+        lines = [self._computing(fold(expression)) for expression in virtual]
         left = self._counts[-1] if self._counts else "rows"
         if condition is not None:
             left = f"n{place}"

@@ -27,6 +27,9 @@ SHARE_FADE = 0.8  # weight of the past in an operator's measured share
 ROWS_HERE_MAX = 256  # of selections and projections that live in another process: with fewer rows the way there takes longer than they do
 
 
+Receipts = list[StepReceipt | ChainReceipt | ChainRuns]
+
+
 class _Again(Exception):
     """The train is too much at once, nothing has come of it, and operators by themselves can cut it."""
 
@@ -241,7 +244,9 @@ class FusedChain:
         self._note(taken.rows, outcome.counts, cost_ns)
         return ChainReceipt(self.shape, consumed, outcome.counts, tuple(produced), cost_ns)
 
-    def add_run(self, outcome: ChainOutcome, cost_ns: int, finished_ns: int, receipts: list[StepReceipt | ChainReceipt | ChainRuns]) -> bool:
+    def add_run(
+        self, outcome: ChainOutcome, cost_ns: int, finished_ns: int, receipts: list[StepReceipt | ChainReceipt | ChainRuns]
+    ) -> bool:
         """Add one run that ended in a sink to the receipts of its order, in columns with plain ones right before it.
 
         False, and nothing is added, where it is not plain, or its results came at several times.

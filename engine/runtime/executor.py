@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from millstream.engine.chains.fused import ChainCache, ChainOutcome, FusedChain
+from millstream.engine.chains.fused import ChainCache, ChainOutcome, FusedChain, Receipts
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import Allowance, CutAt, TooMuchAtOnce, give, own, unbounded
 from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.train import Train
-from millstream.engine.data.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.data.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.engine.flow.frontier import is_blocked
 from millstream.engine.flow.queues import Cursor, LogNode, Portion
 from millstream.engine.flow.running import ALL_ROWS, Appended, Left, Made, OperatorCall, RunningOperator, emitted, pass_to_sinks
@@ -24,7 +24,6 @@ from millstream.engine.runtime.network import Network
 from millstream.engine.runtime.side_rows import pass_side_rows, settle_watchers, tell_watchers
 
 Clock = Callable[[], int]
-Receipts = list[StepReceipt | ChainReceipt | ChainRuns]
 
 
 class Executor:
