@@ -23,7 +23,6 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 import weakref
 from collections import Counter, deque
@@ -258,7 +257,7 @@ def main() -> None:
     """Serve until the server ends. The only argument is JSON: lifeline, ways, channels, memory_bytes_max, step_ns_max."""
     told = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the server ends this process
-    threading.Thread(target=die_with_the_server, args=(told["lifeline"],), daemon=True).start()
+    die_with_the_server(told["lifeline"])
     os.dup2(2, 1)
     from millstream.server.lean import keep_pandas_out
 
