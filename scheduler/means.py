@@ -144,8 +144,16 @@ class MeansColumns:
         """Return what is known at a slot, None where no operator is."""
         if not self.known[slot]:
             return None
-        means = [getattr(self, name)[slot].item() for name in ("selectivity", "call_ns", "length", "length_square", "product", "seen")]
-        return OperatorMeans(*means, guess_ns=self.guess_ns.item(slot), share=self.share.item(slot))
+        return OperatorMeans(
+            selectivity=self.selectivity.item(slot),
+            call_ns=self.call_ns.item(slot),
+            length=self.length.item(slot),
+            length_square=self.length_square.item(slot),
+            product=self.product.item(slot),
+            seen=self.seen.item(slot),
+            guess_ns=self.guess_ns.item(slot),
+            share=self.share.item(slot),
+        )
 
     def cost_ns(self, slots: IntColumn) -> FloatColumn:
         """Return `OperatorMeans.cost_ns` of several."""
