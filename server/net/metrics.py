@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import ClassLoad
@@ -23,6 +23,9 @@ from millstream.server.net.session import Session
 from millstream.server.results.feeds import Feeds
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from millstream.server.host.spilling import Spiller
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _QUANTILES = (("0.5", "response_ms_p50"), ("0.95", "response_ms_p95"), ("0.99", "response_ms_p99"), ("1", "response_ms_max"))
@@ -51,6 +54,7 @@ class ServerFigures(Protocol):
     bridge: Bridge[Any]
     peer_memory: PeerMemory
     pacer: Pacer
+    spiller: Spiller | None
     unbalanced_total: int
     policies_failed: int
     ready: bool
