@@ -463,7 +463,7 @@ def test_top_prints_a_real_server_once(capfd: pytest.CaptureFixture[str], monkey
         await client.publish("s", [{"ts": dt.datetime.now(dt.UTC), "v": 1}])
         assert await asyncio.to_thread(cli.run, ["top", "--once"]) == 0
         out = capfd.readouterr().out
-        for title, words in (("QUERIES", "a_query"), ("STREAMS", "s "), ("CLASSES AND POLICY", "300 ms"), ("WORKERS", "worker threads")):
+        for title, words in (("QUERIES", "a_query"), ("STREAMS", "s "), ("CLASSES AND POLICY", "300 ms"), ("WORKERS", "rows waiting")):
             section = out.partition(f"\n{title}\n")[2].partition("\n\n")[0]
             assert words in section, out
         assert "SELECT" not in out
