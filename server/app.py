@@ -21,7 +21,7 @@ from millstream.engine.data.errors import EngineError, UnknownName
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
 from millstream.engine.language.names import quote_name
-from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.language.statements import ChangeQuery, Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.engine.plan.catalog import noun_of
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
@@ -346,7 +346,7 @@ class Application:
         from millstream.server.statements import language
 
         statement, place = await self.call(language.parse_placed, text)
-        require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
+        require(session.role, _role_for(statement), _called(statement))
         try:
             if isinstance(statement, Fetch):
                 return await self.aside.fetched(session, statement)
@@ -566,6 +566,13 @@ def _check_there(session: Session) -> None:
     """Begin nothing for a peer that has left meanwhile: what it owned is released already, or is in line to be."""
     if session.closed:
         raise GivenUp("the client has left")
+
+
+def _called(statement: Statement) -> str:
+    """Return how a statement is called: CREATE STREAM, PAUSE QUERY."""
+    if isinstance(statement, ChangeQuery):
+        return f"{statement.verb.value} QUERY"
+    return "".join(f" {letter}" if letter.isupper() else letter for letter in type(statement).__name__).strip().upper()
 
 
 def _role_for(statement: Statement) -> AccessRole:
