@@ -89,6 +89,7 @@ class Sweep:
             application.loop.create_task(application.call(give_back))
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
+            application.look_at_connectors(now_ns)
             if application.workers is not None:
                 application.workers.look(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:

@@ -12,6 +12,7 @@ from millstream.engine.data.schema import ARCHIVE_COLUMNS, ArchiveRule, Field, O
 from millstream.engine.expressions.functions import is_function
 from millstream.engine.language import statements
 from millstream.engine.language.column_types import TypeParser, checked_time_rule
+from millstream.engine.language.connector_parser import create_connector
 from millstream.engine.language.select_parser import SelectParser
 from sqlglot.tokenizer_core import TokenType
 
@@ -82,7 +83,7 @@ def _check_archive(definition: StreamDefinition, name: statements.Name) -> None:
             )
 
 
-_KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION")
+_KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION", "SOURCE", "SINK")
 _STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "ARCHIVE", "RATE")
 
 
@@ -116,6 +117,8 @@ class DefinitionParser(TypeParser, SelectParser):
             return self._create_query(exists_ok)
         if kind == "FUNCTION":
             return create_function(self, exists_ok)
+        if kind in ("SOURCE", "SINK"):
+            return create_connector(self, statements.ConnectorKind(kind), exists_ok)
         return self._create_class(exists_ok)
 
     # -- streams --------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,13 @@ from typing import Any
 
 from millstream.engine.language import statements as say
 from millstream.server.results.outcome import Outcome
+from millstream.server.statements.connectors import (
+    change_connector,
+    create_connector,
+    drop_connector,
+    explain_connector,
+    report_connector,
+)
 from millstream.server.statements.control import change_query, record, set_policy
 from millstream.server.statements.definitions import create_class, create_derived_stream, create_stream, create_table
 from millstream.server.statements.drop import drop
@@ -37,4 +44,9 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.Explain: explain,
     say.SetPolicy: set_policy,
     say.SetRecording: record,
+    say.CreateConnector: create_connector,
+    say.DropConnector: drop_connector,
+    say.ChangeConnector: change_connector,
+    say.ExplainConnector: explain_connector,
+    say.ReportConnector: report_connector,
 }

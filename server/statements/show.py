@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.schema import ArchiveRule, Schema, StreamDefinition
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
-from millstream.engine.language.statements import ClassDefinition, Describe, ObjectKind, Show, ShowWhat
+from millstream.engine.language.statements import ClassDefinition, ConnectorKind, Describe, ObjectKind, Show, ShowWhat
 from millstream.engine.runtime.bill import bills
 from millstream.scheduler import catalog as policies
 from millstream.scheduler.load.contract import ClassLoad
@@ -17,6 +18,7 @@ from millstream.scheduler.optimiser.contract import Decision, Observation
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.contract import WORKER_COLUMNS
 from millstream.server.results.outcome import Outcome, table
+from millstream.server.statements.connectors import shown
 from millstream.server.statements.functions import describe_function, show_functions
 from millstream.server.watch import admission
 
@@ -351,6 +353,8 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.DECISIONS: _decisions,
     ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,
+    ShowWhat.SOURCES: partial(shown, kind=ConnectorKind.SOURCE),
+    ShowWhat.SINKS: partial(shown, kind=ConnectorKind.SINK),
 }
 
 
