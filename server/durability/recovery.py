@@ -142,7 +142,8 @@ class Recovery:
         for query in tuple(self._deferred.values()):
             held = checkpoint.queries.get(query.key)
             run = runs.get(query.key)
-            if held is None or run is None or run.began_at > checkpoint.at:
+            # A run that began where the checkpoint stands had seen nothing then, so what is held under its key is another's.
+            if held is None or run is None or run.began_at >= checkpoint.at:
                 continue
             del self._deferred[query.key]
             query.rows_out = held.rows

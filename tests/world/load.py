@@ -503,6 +503,10 @@ class Load:
             self.powers.append(self.world.hub.now_ns)
             self.world.kill(power=True)
 
+    async def _kill_worker(self, which: int, calls: int, is_done: bool) -> None:
+        """Let one of the server's workers die, now or at one of its next calls."""
+        self.world.machine.kill(which, calls, is_done)
+
     async def _stop(self) -> None:
         self.world.stop()
 
