@@ -161,7 +161,8 @@ class PublishingChannel:
                 self._note(message.number, message.rows, frame_bytes, taken)
             return
         try:
-            self._check_kept()
+            if self._unsafe:
+                self._check_kept()
         except StorageError as error:
             self.refuse(error)
             return
@@ -191,7 +192,8 @@ class PublishingChannel:
     def _take(self, take: Callable[[], PublishOutcome], produced: Produced | None = None) -> PublishOutcome | None:
         """Take rows in; None when the disk does not take them, which ends the channel and nothing else."""
         try:
-            self._check_kept()
+            if self._unsafe:
+                self._check_kept()
             taken = take()
         except StorageError as error:
             self.refuse(error)
@@ -219,7 +221,7 @@ class PublishingChannel:
     def _check_kept(self) -> None:
         """Refuse rows behind others that the disk did not keep, of which this channel has yet to hear."""
         journaling = self.intake.host.journaling
-        if self._unsafe and journaling is not None and journaling.failures != self._failures:
+        if journaling is not None and journaling.failures != self._failures:
             raise StorageError("rows sent before these were not kept", OSError(errno.EIO, "the disk did not take them"))
 
     def take_chunk(self, chunk: RowsChunk) -> None:
