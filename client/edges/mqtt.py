@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import paho.mqtt.client as paho
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
 from millstream.client.edges.formats import json_lines
+from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -41,7 +42,7 @@ class _Link:
         name = options.text("client_id", f"millstream-{role}-{options.name}")
         clean: dict[str, Any] = {} if self.is_5 else {"clean_session": False}
         protocol = paho.MQTTv5 if self.is_5 else paho.MQTTv311
-        self.client = paho.Client(paho.CallbackAPIVersion.VERSION2, name, protocol=protocol, manual_ack=True, **clean)
+        self.client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=protocol, manual_ack=True, **clean)
         user, password = options.maybe("user"), options.maybe("password")
         if user is not None:
             self.client.username_pw_set(user, password)
@@ -62,7 +63,7 @@ class _Link:
         """Connect, and return once that is done. ConnectorError if it cannot be."""
         properties = None
         if self.is_5:
-            properties = Properties(PacketTypes.CONNECT)
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = SESSION_S
             properties.ReceiveMaximum = WAITING_MAX
         clean: dict[str, Any] = {"clean_start": False, "properties": properties} if self.is_5 else {}

@@ -20,7 +20,9 @@ TOKENS = sql.Identifier("millstream_sinks")
 def _connected(options: ConnectorOptions) -> psycopg.Connection[Any]:
     password = options.maybe("password")
     try:
-        return psycopg.connect(options.text("url"), connect_timeout=CONNECT_S, **({"password": password} if password else {}))
+        if password is None:
+            return psycopg.connect(options.text("url"), connect_timeout=CONNECT_S)
+        return psycopg.connect(options.text("url"), connect_timeout=CONNECT_S, password=password)
     except psycopg.Error as error:
         raise ConnectorError(f"{options.name}: PostgreSQL cannot be reached: {' '.join(str(error).split())}") from None
 

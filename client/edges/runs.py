@@ -181,7 +181,8 @@ class SinkRun(ConnectorRun):
                     written = (written[0] if written else 0) + item.num_rows, after
                     if written[0] < KEPT_ROWS and time.monotonic() - since < KEPT_AFTER_S:
                         continue
-                written = self._keep(connector, written)
+                self._keep(connector, written)
+                written = None
 
     def _keep(self, connector: Any, written: tuple[int, str] | None) -> None:
         connector.flush()
