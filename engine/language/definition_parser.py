@@ -12,7 +12,6 @@ from millstream.engine.data.schema import ARCHIVE_COLUMNS, ArchiveRule, Field, O
 from millstream.engine.expressions.functions import is_function
 from millstream.engine.language import statements
 from millstream.engine.language.column_types import TypeParser, checked_time_rule
-from millstream.engine.language.connector_parser import create_connector
 from millstream.engine.language.select_parser import SelectParser
 from sqlglot.tokenizer_core import TokenType
 
@@ -118,6 +117,8 @@ class DefinitionParser(TypeParser, SelectParser):
         if kind == "FUNCTION":
             return create_function(self, exists_ok)
         if kind in ("SOURCE", "SINK"):
+            from millstream.engine.language.connector_parser import create_connector  # loaded by the first that is read
+
             return create_connector(self, statements.ConnectorKind(kind), exists_ok)
         return self._create_class(exists_ok)
 

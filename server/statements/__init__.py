@@ -10,13 +10,6 @@ from typing import Any
 
 from millstream.engine.language import statements as say
 from millstream.server.results.outcome import Outcome
-from millstream.server.statements.connectors import (
-    change_connector,
-    create_connector,
-    drop_connector,
-    explain_connector,
-    report_connector,
-)
 from millstream.server.statements.control import change_query, record, set_policy
 from millstream.server.statements.definitions import create_class, create_derived_stream, create_stream, create_table
 from millstream.server.statements.drop import drop
@@ -25,6 +18,14 @@ from millstream.server.statements.fetch import fetch
 from millstream.server.statements.functions import create_function
 from millstream.server.statements.selects import create_query, insert_select, insert_values, select
 from millstream.server.statements.show import describe, show
+
+
+def _of_connectors(host: Any, statement: Any, context: Any) -> Outcome:
+    """Execute a statement about sources and sinks."""
+    from millstream.server.statements.connectors import EXECUTORS as OF_CONNECTORS  # loaded by the first of them
+
+    return OF_CONNECTORS[type(statement)](host, statement, context)
+
 
 EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.SelectStatement: select,
@@ -44,9 +45,9 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.Explain: explain,
     say.SetPolicy: set_policy,
     say.SetRecording: record,
-    say.CreateConnector: create_connector,
-    say.DropConnector: drop_connector,
-    say.ChangeConnector: change_connector,
-    say.ExplainConnector: explain_connector,
-    say.ReportConnector: report_connector,
+    say.CreateConnector: _of_connectors,
+    say.DropConnector: _of_connectors,
+    say.ChangeConnector: _of_connectors,
+    say.ExplainConnector: _of_connectors,
+    say.ReportConnector: _of_connectors,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
@@ -133,3 +134,12 @@ def explain_connector(host: EngineHost, statement: ExplainConnector, context: Co
     if found.report.get("last_error"):
         lines.append(f"last error: {found.report['last_error']}")
     return table([("line", "TEXT")], [(line,) for line in lines])
+
+
+EXECUTORS: dict[type[Any], Callable[[Any, Any, Any], Outcome]] = {
+    CreateConnector: create_connector,
+    DropConnector: drop_connector,
+    ChangeConnector: change_connector,
+    ExplainConnector: explain_connector,
+    ReportConnector: report_connector,
+}

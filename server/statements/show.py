@@ -18,7 +18,6 @@ from millstream.scheduler.optimiser.contract import Decision, Observation
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.contract import WORKER_COLUMNS
 from millstream.server.results.outcome import Outcome, table
-from millstream.server.statements.connectors import shown
 from millstream.server.statements.functions import describe_function, show_functions
 from millstream.server.watch import admission
 
@@ -73,6 +72,12 @@ _DESCRIBED = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "
 def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
     """Return the table asked for."""
     return _SHOWN[statement.what](host)
+
+
+def _connectors(host: EngineHost, kind: ConnectorKind) -> Outcome:
+    from millstream.server.statements.connectors import shown  # loaded by the first that is asked for
+
+    return shown(host, kind)
 
 
 def _streams(host: EngineHost) -> Outcome:
@@ -354,8 +359,8 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.DECISIONS: _decisions,
     ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,
-    ShowWhat.SOURCES: partial(shown, kind=ConnectorKind.SOURCE),
-    ShowWhat.SINKS: partial(shown, kind=ConnectorKind.SINK),
+    ShowWhat.SOURCES: partial(_connectors, kind=ConnectorKind.SOURCE),
+    ShowWhat.SINKS: partial(_connectors, kind=ConnectorKind.SINK),
 }
 
 
