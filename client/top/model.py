@@ -12,7 +12,7 @@ from millstream.client.errors import MillstreamError
 from millstream.client.render import aligned
 
 Row = Mapping[str, Any]
-STATEMENTS = ("QUERIES", "STREAMS", "CLASSES", "POLICIES", "SCHEDULER", "WATERMARKS")
+STATEMENTS = ("QUERIES", "STREAMS", "CLASSES", "POLICIES", "SCHEDULER", "WATERMARKS", "WORKERS")
 LONG_COLUMNS = ("failure", "columns", "definition", "text")
 OPERATOR_COLUMNS = {  # of EXPLAIN ANALYZE, with short titles: the table fits the box of 80 columns
     "kind": "operator",
@@ -24,7 +24,7 @@ OPERATOR_COLUMNS = {  # of EXPLAIN ANALYZE, with short titles: the table fits th
     "state_bytes": "state",
 }
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-HIDDEN_CODES = ("forbidden", "unsupported")  # a role need not see everything
+HIDDEN_CODES = ("forbidden", "unsupported", "syntax")  # a role need not see everything, and an older server has not everything
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def board(now: Look, before: Look | None = None) -> Board:
         "queries": [{**row, "shed_percent": _share(row.get("shed"), row.get("accepted"))} for row in queries],
         "streams": [{**row, "behind_ms": behind.get(str(row["name"]))} for row in streams],
         "classes": [{**row, "target_ms": _milliseconds(row.get("target"))} for row in now.table("CLASSES")],
-        "workers": _workers(scheduler, earlier, seconds),
+        "workers": [*_scheduler(scheduler, earlier, seconds), *map(_worker, now.table("WORKERS"))],
     }
     panes = {
         pane.name: Pane(pane.name, pane.title, pane.columns, tuple(_complete(pane, row) for row in shown[pane.name])) for pane in PANES
@@ -233,14 +233,20 @@ def _policy(policies: Sequence[Row], scheduler: Mapping[str, str]) -> str:
     return f"{used['name']} ({used['options']})" if used.get("options") else str(used["name"])
 
 
-def _workers(now: Mapping[str, str], before: Mapping[str, str], seconds: float | None) -> list[Row]:
+def _worker(row: Row) -> Row:
+    """Return a worker process as a line of its pane: how busy it was, what it holds, and how often it ended."""
+    said = f"{figures.percent(row['load_percent'])}  {figures.size(row['state_bytes'])}"
+    return {"name": f"worker {row['worker']}", "value": f"{said}  ended {row['ends']} times" if row["ends"] else said}
+
+
+def _scheduler(now: Mapping[str, str], before: Mapping[str, str], seconds: float | None) -> list[Row]:
     def grown(name: str) -> float | None:
         return _rate(_float(now.get(name)), _float(before.get(name)), seconds)
 
     busy = grown("busy_ns")
     deciding = _float(now.get("deciding_share"))
     rows = (
-        ("worker threads", now.get("workers")),
+        ("workers", now.get("workers")),
         ("busy", None if busy is None else f"{figures.significant(busy / 1e9)} cores"),
         ("deciding", figures.percent(None if deciding is None else 100.0 * deciding)),
         ("orders", figures.rate(grown("orders"))),
