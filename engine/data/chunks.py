@@ -77,15 +77,10 @@ class ChunkStore:
             return columns
         parts = [_parts_of(column) for column in columns]
         size = sum(-(-p.nbytes // ALIGNMENT) * ALIGNMENT for part in parts if part is not None for p in part if p is not None)
-        segment = self._with_room(size) if size else None
-        if segment is None:
+        room = self.room(size) if size else None
+        if room is None:
             return columns
-        # Not a slice: arrays over a slice would keep the whole segment's array alive, and not this one, whose end is what is watched.
-        base = np.frombuffer(segment.memory.data, np.uint8, size, segment.used)
-        segment.used += size
-        segment.chunks += 1
-        self._watch(base, segment)
-        at = 0
+        base, at = room[2], 0
         placed: list[Column] = []
         for column, part in zip(columns, parts, strict=True):
             if part is None:
@@ -102,6 +97,22 @@ class ChunkStore:
                 at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
             placed.append(_column_over(column, views))
         return placed
+
+    def room(self, size: int) -> tuple[Segment, int, Bytes] | None:
+        """Return room for a chunk: its segment, where in it, and the memory; None where there is none.
+
+        The chunk is alive as long as an array over that memory is, or somebody who was told of it reads it.
+        """
+        segment = self._with_room(size)
+        if segment is None:
+            return None
+        # Not a slice: arrays over a slice would keep the whole segment's array alive, and not this one, whose end is what is watched.
+        at = segment.used
+        base = np.frombuffer(segment.memory.data, np.uint8, size, at)
+        segment.used += -(-size // ALIGNMENT) * ALIGNMENT
+        segment.chunks += 1
+        self._watch(base, segment)
+        return segment, at, base
 
     def find(self, address: int, size: int) -> tuple[Segment, int] | None:
         """Return the segment in which memory lies, and where in it; None for any other memory."""

@@ -1,12 +1,19 @@
 """The process of a worker: operators' logic and state, one call after the other.
 
-Its arguments are JSON: the lifeline, the socket on which segments come, the channels' descriptors, bounds. A request is
-`[drops, installs, call]`: the keys of operators that are wanted no longer; `[key, what it is, state]` of new ones; and a call:
+Its arguments are JSON: the lifeline, the socket on which segments come and go, the channels' descriptors, bounds. A request is
 
-    ["run", keys, whether they run as one chain, trains, outputs, bytes left, name of that bound, whether to tell what is held,
-     whether nobody wants what comes of it]
+    [drops, forgotten, released, trains, calls, budget_ns]
+
+the keys of operators that are wanted no longer; the numbers of trains that nobody will name again; what the server has let go of in this
+process's segments; `[number, train]` of new trains; and what is to be done, one after the other, as long as the budget lasts. Of each call:
+`[key, what it is, state]` of operators that are new, and
+
+    ["run", keys, whether they run as one chain, inputs, outputs, bytes left, name of that bound, what to tell, whether nobody wants
+     what comes of it]
     ["snapshot", key]
     ["nothing"]
+
+An input is a list of trains that follow one another, each by its number or as it is. What several calls take alike is read and joined once.
 
 It ends with the server. What it is asked to build comes from the server that started it, so that may be a pickle; what it answers is none.
 """
@@ -15,7 +22,6 @@ from __future__ import annotations
 
 import gc
 import json
-import mmap
 import os
 import pickle
 import resource
@@ -25,8 +31,7 @@ import socket
 import sys
 import threading
 import time
-import weakref
-from collections import Counter, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,15 +41,20 @@ from millstream.engine.data.allowance import Allowance, CutAt, TooMuchAtOnce, gi
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.train import Train
+from millstream.engine.data.train import Train, concat_trains
 from millstream.engine.language.recipes import Recipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.server.functions.child import die_with_the_server
-from millstream.server.workers.channel import IDLE, RUNNING, Channel, TooLarge
-from millstream.server.workers.wire import Reader, Writer
+from millstream.server.workers.channel import MESSAGE_BYTES_MAX, Channel, Message
+from millstream.server.workers.segments import MappedSegments, SharedSegments, ToldSegments
+from millstream.server.workers.wire import TELL_HELD, TELL_STATE, Reader, Writer
 
 _DATA = "VmData:"
-NUMBER_BYTES = 8
+SERVER = 0  # the reader of this process's segments
+ANSWER_BYTES_MAX = 64 * 1024 * 1024  # then the calls behind it wait for another one
+ANSWERS_BYTES_MAX = 256 * 1024 * 1024  # in segments; what the server does not let go of beyond that is copied
+PLACED_BYTES_MIN = 16 * 1024  # a smaller answer is copied sooner than its segment is told of and let go again
+JOINED_KEPT = 4
 
 
 @dataclass(slots=True)
@@ -56,73 +66,114 @@ class Built:
     logic: Operator
 
 
-class Segments:
-    """The segments that the server writes rows into, mapped when first named. `released` are those of which an array set has gone."""
+class Trains:
+    """Trains that have a number, and what was joined of them last."""
 
-    def __init__(self, ways: socket.socket) -> None:
-        self._ways = ways
-        self._maps: dict[int, mmap.mmap] = {}
-        self._alive: dict[int, weakref.ref[Any]] = {}  # by its own identity: what it refers to has no hash
-        self.released: deque[int] = deque()
+    def __init__(self) -> None:
+        self._told: dict[int, tuple[Reader, list[Any]]] = {}
+        self._read: dict[int, Train] = {}
+        self._joined: OrderedDict[tuple[int, ...], Train] = OrderedDict()
 
-    def base(self, number: int) -> Any:
-        """Return a segment's memory; once no array over what is returned is left, it is released."""
-        while number not in self._maps:
-            told, descriptors, _, _ = socket.recv_fds(self._ways, NUMBER_BYTES, 1)
-            self._maps[int.from_bytes(told, "little")] = mmap.mmap(descriptors[0], 0, prot=mmap.PROT_READ)
-            os.close(descriptors[0])
-        base = np.frombuffer(self._maps[number], dtype=np.uint8)
-        released, alive = self.released, self._alive
+    def take(self, reader: Reader, trains: Sequence[tuple[int, list[Any]]]) -> None:
+        """Take in new ones."""
+        for number, told in trains:
+            self._told[number] = reader, told
 
-        def gone(reference: weakref.ref[Any]) -> None:
-            alive.pop(id(reference), None)
-            released.append(number)
+    def forget(self, numbers: Sequence[int]) -> None:
+        """Let go of some."""
+        for number in numbers:
+            self._told.pop(number, None)
+            self._read.pop(number, None)
+        gone = set(numbers)
+        for joined in [one for one in self._joined if gone.intersection(one)]:
+            del self._joined[joined]
 
-        reference = weakref.ref(base, gone)
-        alive[id(reference)] = reference
-        return base
+    def input(self, reader: Reader, parts: Sequence[Any], schema: Schema) -> Train:
+        """Return the train of an input."""
+        if len(parts) == 1:
+            return self._one(reader, parts[0], schema)
+        key = tuple(part for part in parts if type(part) is int)
+        if len(key) != len(parts):
+            return concat_trains([self._one(reader, part, schema) for part in parts])
+        found = self._joined.get(key)
+        if found is None:
+            found = self._joined[key] = concat_trains([self._one(reader, part, schema) for part in parts])
+            if len(self._joined) > JOINED_KEPT:
+                self._joined.popitem(last=False)
+        return found
 
-    def take_released(self) -> list[list[int]]:
-        """Return [segment, how often it was released] since last asked."""
-        counts: Counter[int] = Counter()
-        while self.released:
-            counts[self.released.popleft()] += 1
-        return [[number, count] for number, count in counts.items()]
+    def _one(self, reader: Reader, part: Any, schema: Schema) -> Train:
+        if type(part) is not int:
+            return reader.train(part, schema, (NOT_HERE,))
+        found = self._read.get(part)
+        if found is None:
+            of, told = self._told.pop(part)
+            found = self._read[part] = of.train(told, schema, (NOT_HERE,))
+        return found
 
 
 class Desk:
     """Answers requests."""
 
-    def __init__(self, segments: Segments, step_ns_max: int) -> None:
+    def __init__(self, segments: MappedSegments, own: SharedSegments, step_ns_max: int) -> None:
         self._segments = segments
+        self._own = own
         self._operators: dict[int, Built] = {}
         self._programs: dict[tuple[int, ...], FusedProgram] = {}
+        self._trains = Trains()
+        self._schemas: dict[Schema, Schema] = {}
         self._allowance = Allowance((time.thread_time_ns if step_ns_max else None, step_ns_max))
         give(self._allowance)
 
-    def answer(self, head: bytes, behind: bytes) -> tuple[bytes, list[Any], int]:
-        """Return the parts of the answer to a request."""
-        started_ns, writer = time.perf_counter_ns(), Writer()
-        try:
-            told = self._answered(Reader(head, behind, self._segments.base), writer)
-        except CutAt as cut:
-            told = ["cut", cut.seq]
-        except EngineError as error:
-            told = ["error", "again" if isinstance(error, TooMuchAtOnce) else error.code, error.message, error.hint]
-        except MemoryError:
-            told = ["error", "memory", "", None]
-        except Exception as error:
-            told = ["error", "", f"{type(error).__name__}: {error}", None]
-        return writer.parts([told, self._segments.take_released(), time.perf_counter_ns() - started_ns, self._allowance.claimed])
+    def answer(self, head: bytes, behind: bytes, began: Callable[[int], None]) -> Message:
+        """Return the parts of the answer to a request: `[[told, ns, bytes claimed] of each call, segments released]`.
 
-    def _answered(self, request: Reader, writer: Writer) -> list[Any]:
-        drops, installs, call = request.body
+        `began` hears which call, from 1 on, is next.
+        """
+        writer = Writer()
+        request = Reader(head, behind, self._segments.base)
+        drops, forgotten, released, trains, calls, budget_ns = request.body
+        self._own.untell(released, SERVER)
         for key in drops:
             self._operators.pop(key, None)
         if drops:
-            self._programs = {keys: p for keys, p in self._programs.items() if not set(keys) & set(drops)}
+            gone = set(drops)
+            self._programs = {keys: p for keys, p in self._programs.items() if gone.isdisjoint(keys)}
+        self._trains.take(request, trains)
+        answers = []
+        started_ns = now_ns = time.perf_counter_ns()
+        for number, (installs, call) in enumerate(calls):
+            is_late = writer.size > ANSWER_BYTES_MAX or (budget_ns is not None and now_ns - started_ns > budget_ns)
+            if number and is_late:
+                answers.append([["late"], 0, 0])
+                continue
+            began(number + 1)
+            mark = writer.mark()
+            told = self._answered(request, writer, installs, call)
+            if writer.size > MESSAGE_BYTES_MAX:
+                told = ["error", "limit", f"a message of {writer.size} bytes would leave an operator", None]
+                writer.cut(mark)
+            before_ns, now_ns = now_ns, time.perf_counter_ns()
+            answers.append([told, now_ns - before_ns, self._allowance.claimed])
+        self._trains.forget(forgotten)
+        return writer.parts([answers, self._segments.take_released()])
+
+    def _answered(self, request: Reader, writer: Writer, installs: Sequence[Any], call: list[Any]) -> list[Any]:
+        self._allowance.claimed = 0
+        try:
+            return self._done(request, writer, installs, call)
+        except CutAt as cut:
+            return ["cut", cut.seq]
+        except EngineError as error:
+            return ["error", "again" if isinstance(error, TooMuchAtOnce) else error.code, error.message, error.hint]
+        except MemoryError:
+            return ["error", "memory", "", None]
+        except Exception as error:
+            return ["error", "", f"{type(error).__name__}: {error}", None]
+
+    def _done(self, request: Reader, writer: Writer, installs: Sequence[Any], call: list[Any]) -> list[Any]:
         for key, about, state in installs:
-            self._operators[key] = _built(request.bytes(about), None if state is None else request.bytes(state))
+            self._operators[key] = self._built(request.bytes(about), None if state is None else request.bytes(state))
         if call[0] == "run":
             return self._run(request, writer, *call[1:])
         if call[0] == "snapshot":
@@ -139,12 +190,12 @@ class Desk:
         outputs: int,
         left: int,
         bound: str,
-        tell_held: bool,
+        telling: int,
         discarded: bool,
     ) -> list[Any]:
         operators = [self._operators[key] for key in keys]
         last = operators[-1]
-        inputs = [request.train(t, s, (NOT_HERE,)) for t, s in zip(told, operators[0].inputs, strict=True)]
+        inputs = [self._trains.input(request, parts, schema) for parts, schema in zip(told, operators[0].inputs, strict=True)]
         allowance = self._allowance
         allowance.left = unbounded if left < 0 else lambda: (left, bound)
         allowance.claimed, allowance.active = 0, True
@@ -165,8 +216,20 @@ class Desk:
             return ["nothing"]
         made = [[port, writer.train(out.trains[port])] for port in out.ports]  # type: ignore[arg-type]
         side = _side_rows(out, last.inputs, writer) if out.has_side_rows else None
-        held = [last.logic.state_rows(), last.logic.state_bytes()] if tell_held else None
-        return ["done", counts, made, side, last.logic.wake_at_us(), held]
+        held = [last.logic.state_rows(), last.logic.state_bytes()] if telling & TELL_HELD else None
+        state = writer.bytes(last.logic.snapshot()) if telling & TELL_STATE else None
+        return ["done", counts, made, side, last.logic.wake_at_us(), held, state]
+
+    def _built(self, about: memoryview, state: memoryview | None) -> Built:
+        from millstream.engine.operators.build import build_operator
+        from millstream.engine.synopses.shared_aggregate import SharedAggregate
+
+        recipe, schemas, is_shared = pickle.loads(about)
+        schemas = tuple(self._schemas.setdefault(schema, schema) for schema in schemas)  # so that trains of one log are read once
+        logic: Operator = SharedAggregate(recipe, schemas[0]) if is_shared else build_operator(recipe, list(schemas))
+        if state is not None:
+            logic.restore(bytes(state))
+        return Built(recipe, schemas, logic)
 
     def _through_chain(self, keys: tuple[int, ...], operators: Sequence[Built], train: Train) -> tuple[list[Train], list[int]]:
         program = self._programs.get(keys)
@@ -206,17 +269,6 @@ def _side_rows(out: Emitter, inputs: Sequence[Schema], writer: Writer) -> list[A
     ]
 
 
-def _built(about: memoryview, state: memoryview | None) -> Built:
-    from millstream.engine.operators.build import build_operator
-    from millstream.engine.synopses.shared_aggregate import SharedAggregate
-
-    recipe, schemas, is_shared = pickle.loads(about)
-    logic: Operator = SharedAggregate(recipe, schemas[0]) if is_shared else build_operator(recipe, list(schemas))
-    if state is not None:
-        logic.restore(bytes(state))
-    return Built(recipe, tuple(schemas), logic)
-
-
 def _not_here() -> Train:
     """Return what stands for the rows of a source, which the server remembers: only that there are some is told."""
     from millstream.engine.data.train import empty_train
@@ -228,22 +280,35 @@ def _not_here() -> Train:
 NOT_HERE = _not_here()
 
 
-def serve(desk: Desk, channels: Sequence[Channel], poll: Callable[[], Sequence[tuple[int, int]]]) -> None:
-    """Answer one request after the other."""
+def serve(desk: Desk, channels: Sequence[Channel], poll: Callable[[], Sequence[tuple[int, int]]], way: Answers) -> None:
+    """Answer requests in the order in which they were written: a later one may name trains that an earlier one brought."""
     by_event = {channel.asked: channel for channel in channels}
     while True:
-        for descriptor, _ in poll():
-            channel = by_event[descriptor]
-            os.eventfd_read(descriptor)
-            channel.answer.state = RUNNING
-            parts = desk.answer(*channel.request.read())
-            try:
-                channel.answer.write(*parts)
-            except TooLarge as error:
-                channel.answer.write(*Writer().parts([["error", "limit", f"{error} would leave an operator", None], [], 0, 0]))
-            channel.answer.state = IDLE
-            os.eventfd_write(channel.answered, 1)
-            del parts
+        for channel in sorted([by_event[descriptor] for descriptor, _ in poll()], key=lambda channel: channel.request.number):
+            os.eventfd_read(channel.asked)
+
+            def began(call: int, channel: Channel = channel) -> None:
+                channel.answer.at = call
+
+            way.send(channel, desk.answer(*channel.request.read(), began))
+
+
+class Answers:
+    """Puts answers where the server reads them: what they bring lies in segments of this process, unless it is small."""
+
+    def __init__(self, own: SharedSegments, ways: socket.socket) -> None:
+        self._own = own
+        self._told = ToldSegments(ways)
+
+    def send(self, channel: Channel, message: Message) -> None:
+        """Put an answer into its channel and tell so."""
+        _, bodies, size = message
+        place = self._own.written(bodies, size, SERVER) if size >= PLACED_BYTES_MIN else None
+        if place is not None:
+            self._told.tell([place[0]], self._own)
+        channel.answer.write(message, place=place)
+        channel.answer.at = 0
+        os.eventfd_write(channel.answered, 1)
 
 
 def _bound(memory_bytes_max: int) -> None:
@@ -272,8 +337,9 @@ def main() -> None:
     poller = select.epoll()
     for channel in channels:
         poller.register(channel.asked, select.EPOLLIN)
-    segments = Segments(socket.socket(fileno=told["ways"]))
-    serve(Desk(segments, told["step_ns_max"]), channels, poller.poll)
+    ways = socket.socket(fileno=told["ways"])
+    own = SharedSegments(ANSWERS_BYTES_MAX)
+    serve(Desk(MappedSegments(ways), own, told["step_ns_max"]), channels, poller.poll, Answers(own, ways))
 
 
 if __name__ == "__main__":

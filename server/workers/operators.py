@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 from millstream.engine.data import limits
-from millstream.engine.data.allowance import own
+from millstream.engine.data.allowance import unbounded
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
-from millstream.engine.flow.running import Elsewhere, RunningOperator
+from millstream.engine.flow.running import CallElsewhere, DoneElsewhere, RunningOperator
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 from millstream.engine.state.forms import Buffer
-from millstream.server.workers.process import Answer, Installed, KeptCall, Worker
-from millstream.server.workers.wire import Reader, Writer
+from millstream.server.workers.process import Answer, Asked, Installed, KeptCall, Telling, Worker
+from millstream.server.workers.wire import TELL_HELD, TELL_STATE, Reader, Writer
 
 KEPT_BYTES_MIN = 16 * 1024 * 1024  # of input since the last snapshot, before another one is made
 KEPT_BYTES_MAX = 256 * 1024 * 1024
 KEPT_CALLS_MAX = 4_096
+SNAPSHOT_ASIDE_BYTES = 8 * 1024 * 1024  # a larger one is asked for by itself
 SNAPSHOTS_WORTH = 4  # times the bytes of the last snapshot: making them is paid by as many bytes
 NO_BOUND = -1, ""
 _keys = count(1)
@@ -37,24 +38,18 @@ class Placed:
         self._wake_us = running.logic.wake_at_us()
         self._unasked = limits.CLAIM_BYTES_MIN  # bytes since it was asked what it holds
 
-    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
-        """Have the worker do it."""
-        answer = self._run((self._running,), inputs, is_chain=False)
-        self._emit(answer, inputs, out)
+    @property
+    def place(self) -> Worker:
+        """The worker."""
+        return self.worker
 
-    def carry(self, operators: Sequence[RunningOperator], train: Train, out: Emitter) -> tuple[Train | None, list[int]]:
-        """Have the worker do it."""
-        answer = self._run(operators, (train,), is_chain=True)
-        counts: list[int] = answer.told[1]
-        if len(counts) < len(operators):
-            self._emit(answer, (train,), out)
-            return None, counts
-        port, told = answer.told[2][0]
-        return answer.reader.train(told, self._running.outputs[port].schema, train.origin), counts
-
-    def is_beside(self, other: Elsewhere | None) -> bool:
-        """Whether another operator is in the same worker."""
-        return isinstance(other, Placed) and other.worker is self.worker
+    def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> list[DoneElsewhere | Exception | None]:
+        """Have the worker do calls of operators that it has."""
+        under_way = [_under_way(call) for call in calls]
+        answers = self.worker.ask_all([one.asked for one in under_way], budget_ns)
+        return [
+            answer if isinstance(answer, Exception | None) else one.done(answer) for one, answer in zip(under_way, answers, strict=True)
+        ]
 
     def snapshot(self) -> Buffer:
         """Ask the worker for it; where it has done nothing since the last one that is still it."""
@@ -84,61 +79,88 @@ class Placed:
 
     # --- calls ---
 
-    def _run(self, operators: Sequence[RunningOperator], inputs: Sequence[Train], *, is_chain: bool) -> Answer:
-        placed = [o.elsewhere for o in operators]
-        installed = tuple(p.installed for p in placed if isinstance(p, Placed))
-        allowance = own()
-        left, bound = NO_BOUND if allowance is None or not allowance.active else allowance.left()
-        size = sum(t.nbytes() for t in inputs)
+    def note(self, answer: Answer, asked: Asked, size: int) -> None:
+        """Note what the worker told of the operator after a call, and that it has seen the call."""
+        told = answer.told
+        self._wake_us = told[4]
         self._unasked += size
-        tell_held = self._unasked >= limits.CLAIM_BYTES_MIN
-        compose = _composed([one.key for one in installed], is_chain, inputs, len(self._running.outputs), left, bound, tell_held)
-        began_ns = time.perf_counter_ns()
-        answer = self.worker.ask(installed, compose)
-        if allowance is not None:
-            allowance.claimed = answer.claimed
-            allowance.waited_ns += max(0, time.perf_counter_ns() - began_ns - answer.cost_ns)
-        self._wake_us = answer.told[4]
-        if answer.told[5] is not None:
-            self._held, self._unasked = (answer.told[5][0], answer.told[5][1]), 0
-        if self._running.logic.stateful:
-            self._keep(KeptCall(installed, compose, size))
-        return answer
-
-    def _keep(self, call: KeptCall) -> None:
+        if told[5] is not None:
+            self._held, self._unasked = (told[5][0], told[5][1]), 0
+        if not self._running.logic.stateful:
+            return
+        if told[6] is not None:
+            self.installed.stand(bytes(answer.reader.bytes(told[6])))
+            return
         one = self.installed
-        one.keep(call)
-        most = min(KEPT_BYTES_MAX, max(KEPT_BYTES_MIN, SNAPSHOTS_WORTH * len(one.snapshot or b"")))
-        if one.kept_bytes > most or len(one.kept) > KEPT_CALLS_MAX:
+        one.keep(KeptCall(asked.operators, asked.compose, size))
+        if len(one.snapshot or b"") > SNAPSHOT_ASIDE_BYTES and self.is_due_to_stand:
             self._stand()
+
+    def telling(self, size: int) -> int:
+        """Return what the worker is to tell after a call with so much input: what the operator holds, and its state."""
+        tell_held = TELL_HELD if self._unasked + size >= limits.CLAIM_BYTES_MIN else 0
+        is_small = len(self.installed.snapshot or b"") <= SNAPSHOT_ASIDE_BYTES
+        return tell_held | (TELL_STATE if is_small and self._running.logic.stateful and self.is_due_to_stand else 0)
+
+    @property
+    def is_due_to_stand(self) -> bool:
+        """Whether so much is kept that a snapshot is made."""
+        one = self.installed
+        most = min(KEPT_BYTES_MAX, max(KEPT_BYTES_MIN, SNAPSHOTS_WORTH * len(one.snapshot or b"")))
+        return one.kept_bytes > most or len(one.kept) > KEPT_CALLS_MAX
 
     def _stand(self) -> None:
         """Make a snapshot the one to go on from."""
         key = self.installed.key
-        answer = self.worker.ask((self.installed,), lambda writer: ["snapshot", key])
+        answer = self.worker.ask((self.installed,), lambda writer, telling: ["snapshot", key])
         self.installed.stand(bytes(answer.reader.bytes(answer.told[1])))
 
-    def _emit(self, answer: Answer, inputs: Sequence[Train], out: Emitter) -> None:
-        reader, (_, _, made, side, _, _) = answer.reader, answer.told
-        origin = inputs[0].origin if len(inputs) == 1 else tuple({id(o): o for t in inputs for o in t.origin}.values())
+
+@dataclass(slots=True, eq=False)
+class UnderWay:
+    """A call that a worker is asked."""
+
+    call: CallElsewhere
+    asked: Asked
+    size: int
+
+    def done(self, answer: Answer) -> DoneElsewhere:
+        """Return what came of it."""
+        last = self.call.operators[-1]
+        there = last.elsewhere
+        assert isinstance(there, Placed)
+        there.note(answer, self.asked, self.size)
+        reader, (_, counts, made, side, *_) = answer.reader, answer.told
+        inputs = [parts[-1] for parts in self.call.inputs]
+        origin = tuple({id(o): o for parts in self.call.inputs for train in parts for o in train.origin}.values())
+        out = Emitter(len(last.outputs))
+        if self.call.is_chain and len(counts) == len(self.call.operators):
+            train = reader.train(made[0][1], last.outputs[0].schema, origin)
+            return DoneElsewhere(out, train, counts, answer.cost_ns, answer.claimed)
         for port, told in made:
-            out.emit(reader.train(told, self._running.outputs[port].schema, origin), port)
+            out.emit(reader.train(told, last.outputs[port].schema, origin), port)
         if side is not None:
             _side_rows(reader, side, inputs, origin, out)
+        return DoneElsewhere(out, None, counts, answer.cost_ns, answer.claimed)
 
 
-def _composed(
-    keys: list[int], is_chain: bool, inputs: Sequence[Train], outputs: int, left: int, bound: str, tell_held: bool
-) -> Callable[..., list[Any]]:
-    """Return what writes a call, now or again."""
+def _under_way(call: CallElsewhere) -> UnderWay:
+    placed = [operator.elsewhere for operator in call.operators]
+    installed = tuple(one.installed for one in placed if isinstance(one, Placed))
+    last = placed[-1]
+    assert isinstance(last, Placed)
+    left, bound = NO_BOUND if call.left is unbounded else call.left()
+    size = sum(train.nbytes() for parts in call.inputs for train in parts)
+    keys, inputs, is_chain, outputs = [one.key for one in installed], call.inputs, call.is_chain, len(call.operators[-1].outputs)
+    what = last.telling(size)
 
-    def compose(writer: Writer, discarded: bool = False) -> list[Any]:
-        told = [writer.train(train) for train in inputs]
+    def compose(writer: Writer, telling: Telling, discarded: bool = False) -> list[Any]:
+        told = [[telling.train(writer, train) for train in parts] for parts in inputs]
         if discarded:
-            return ["run", keys, is_chain, told, outputs, *NO_BOUND, False, True]
-        return ["run", keys, is_chain, told, outputs, left, bound, tell_held, False]
+            return ["run", keys, is_chain, told, outputs, *NO_BOUND, 0, True]
+        return ["run", keys, is_chain, told, outputs, left, bound, what, False]
 
-    return compose
+    return UnderWay(call, Asked(installed, compose), size)
 
 
 def _side_rows(reader: Reader, side: list[Any], inputs: Sequence[Train], origin: tuple[Train, ...], out: Emitter) -> None:

@@ -4,8 +4,8 @@ A message is `[segments, arrays, body]`. An array is `[segment, offset, count, d
 map, or (segment -1) behind the message, at a multiple of 8 bytes. The body speaks of arrays by their numbers; what it says of trains is
 below. Nothing is pickled, and nothing is written row by row.
 
-A worker copies what lies behind a message, as the next message overwrites it; what lies in a segment it reads where it is, and says when
-no array over it is left.
+What lies behind a message is copied, as the next message overwrites it; what lies in a segment is read where it is, and whoever reads it
+says when no array over it is left.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from millstream.engine.data.types import Kind
 from millstream.engine.data.watermarks import ChainTrack, RowsTrack, RowTrack, StepTrack, WatermarkTrack
 from millstream.engine.state.decoding import decode
 from millstream.engine.state.encoding import encode
+from millstream.server.workers.channel import HERE
 
 Array = npt.NDArray[Any]
-HERE = -1  # the segment of arrays that stand behind the message itself
 PIECE = 8
+TELL_HELD, TELL_STATE = 1, 2  # what a worker tells beside what comes of a call: how much the operator holds; its state
 Find = Callable[[int, int], "tuple[int, int] | None"]
 """From an address and a size to the segment in which that lies, by its number, and the offset; None for other memory."""
 _DTYPES: dict[str, np.dtype[Any]] = {}
@@ -43,7 +44,7 @@ class Writer:
         self._known: dict[tuple[int, int, str], int] = {}
         self._bodies: list[Array] = []
         self._kept: list[Any] = []  # so that no address is given out twice
-        self._size = 0
+        self.size = 0
         self.segments: dict[int, None] = {}
 
     def array(self, array: Array | None) -> int | None:
@@ -60,9 +61,9 @@ class Writer:
             key = (address_of(array), size, code)
         found = self._find(key[0], size) if self._find is not None and size else None
         if found is None:
-            place = (HERE, self._size, len(array), code)
+            place = (HERE, self.size, len(array), code)
             self._bodies.append(array)
-            self._size += size + -size % PIECE
+            self.size += size + -size % PIECE
         else:
             place = (*found, len(array), code)
             self.segments[found[0]] = None
@@ -71,9 +72,19 @@ class Writer:
         self._arrays.append(place)
         return number
 
+    def mark(self) -> tuple[int, int, int]:
+        """Return where the message stands, for `cut`."""
+        return len(self._arrays), len(self._bodies), self.size
+
+    def cut(self, mark: tuple[int, int, int]) -> None:
+        """Leave out the arrays since then."""
+        arrays, bodies, self.size = mark
+        del self._arrays[arrays:], self._bodies[bodies:]
+        self._known = {key: number for key, number in self._known.items() if number < arrays}
+
     def parts(self, body: Any) -> tuple[bytes, list[Array], int]:
         """Return the msgpack value, the arrays behind it, and how many bytes these take."""
-        return msgpack.packb([list(self.segments), self._arrays, body], use_bin_type=True), self._bodies, self._size
+        return msgpack.packb([list(self.segments), self._arrays, body], use_bin_type=True), self._bodies, self.size
 
     # --- trains ---
 
@@ -247,5 +258,10 @@ def _array(place: Sequence[Any], behind: Any, bases: dict[int, Array]) -> Array:
     if dtype is None:
         dtype = _DTYPES[code] = np.dtype(code)
     if segment == HERE:
-        return np.frombuffer(behind, dtype, count, offset) if count else np.empty(0, dtype)
+        if not count:
+            return np.empty(0, dtype)
+        if type(behind) is bytes:
+            return np.frombuffer(behind, dtype, count, offset)
+        found: Array = behind[offset : offset + count * dtype.itemsize].view(dtype)
+        return found
     return bases[segment][offset : offset + count * dtype.itemsize].view(dtype)

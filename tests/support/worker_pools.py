@@ -59,15 +59,15 @@ def kills(choice: random.Random, most: int, every: int) -> Iterator[list[int]]:
     """End the worker with SIGKILL before one call of `every`, at random, `most` times at most; gives the processes that were ended."""
     done: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        run = Placed._run
+        do = Placed.do
 
-        def troubled(self: Placed, operators: Any, inputs: Any, **how: Any) -> Any:
+        def troubled(self: Placed, calls: Any, budget_ns: int | None) -> Any:
             if len(done) < most and choice.randrange(every) == 0:
                 done.append(self.worker.pid)
                 os.kill(self.worker.pid, signal.SIGKILL)
-            return run(self, operators, inputs, **how)
+            return do(self, calls, budget_ns)
 
-        patch.setattr(Placed, "_run", troubled)
+        patch.setattr(Placed, "do", troubled)
         yield done
 
 

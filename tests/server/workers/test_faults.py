@@ -72,17 +72,18 @@ def test_a_step_at_fault_ends_its_query_and_no_other(about: bytes, why: str, tmp
     assert failure is None
     pool, calls = Pool(1, BOUNDS), 0
     with pytest.MonkeyPatch.context() as patch:
-        run_there = Placed._run
+        do = Placed.do
 
-        def spoilt(self: Placed, operators: Any, inputs: Any, **how: Any) -> Any:
+        def spoilt(self: Placed, asked: Any, budget_ns: int | None) -> Any:
             nonlocal calls
-            if type(self._running.logic).__name__ == "FoldedSessions":
-                calls += 1
-                if calls == 3:
-                    self.installed.about, self.installed.at = about, 0
-            return run_there(self, operators, inputs, **how)
+            for placed in [operator.elsewhere for call in asked for operator in call.operators]:
+                if type(placed._running.logic).__name__ == "FoldedSessions":
+                    calls += 1
+                    if calls == 3:
+                        placed.installed.about, placed.installed.at = about, 0
+            return do(self, asked, budget_ns)
 
-        patch.setattr(Placed, "_run", spoilt)
+        patch.setattr(Placed, "do", spoilt)
         try:
             with replays_served_by(pool, 1):
                 failure, found = replayed(path)
@@ -101,19 +102,19 @@ def test_what_a_worker_is_asked_ends_with_the_reason() -> None:
     try:
         first = worker.pid
         with pytest.raises(BoundReached, match="worker_bytes_max = 268435456"):
-            worker.ask((Installed(1, HUNGER, None),), lambda writer: ["nothing"])
+            worker.ask((Installed(1, HUNGER, None),), lambda writer, telling: ["nothing"])
         assert (worker.pid, worker.deaths) == (first, 0), "the process goes on"
         lost = Installed(2, CRASH, None)
         with pytest.raises(WorkerLost, match="SIGABRT"):
-            worker.ask((lost,), lambda writer: ["nothing"])
+            worker.ask((lost,), lambda writer, telling: ["nothing"])
         assert (worker.deaths, worker.last_end) == (2, "it was ended by SIGABRT")
         with pytest.raises(WorkerLost, match="SIGABRT"):
-            worker.ask((lost,), lambda writer: ["nothing"])
+            worker.ask((lost,), lambda writer, telling: ["nothing"])
         assert worker.deaths == 2, "and is not asked again"
         with pytest.raises(WorkerLost, match=r"more than 0\.2 s of the processor"):
-            worker.ask((Installed(3, SPIN, None),), lambda writer: ["nothing"])
+            worker.ask((Installed(3, SPIN, None),), lambda writer, telling: ["nothing"])
         assert worker.deaths == 3, "a step that takes too long is not tried again"
-        assert worker.ask((), lambda writer: ["nothing"]).told == ["nothing"]
+        assert worker.ask((), lambda writer, telling: ["nothing"]).told == ["nothing"]
     finally:
         pool.close()
 
