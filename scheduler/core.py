@@ -447,8 +447,9 @@ class SchedulerCore:
             if budget_ns is not None and count * self._unit_ns > budget_ns:
                 count = math.ceil(budget_ns / self._unit_ns) or 1  # the rest would only come back undone
             if count > 1 and free > 1:
-                # Leave something for the other workers.
-                count = min(count, max(1, int(np.count_nonzero(self._units.available)) // free))
+                # Leave something for the other workers, or for the next order of each where they have units of their own.
+                parts = free if self._places is None else self.settings.worker_orders_max
+                count = min(count, max(1, int(np.count_nonzero(self._units.available)) // parts))
             picked = policy.selector.pick(self._view, now_ns, count)
             if not picked and self.ledger.full_count and not self._outstanding:
                 picked = self._pick_behind_full(now_ns)

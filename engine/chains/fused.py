@@ -15,6 +15,7 @@ from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
 from millstream.engine.flow.queues import LogNode, Place, Portion
 from millstream.engine.flow.running import (
+    ALL_ROWS,
     Appended,
     CallElsewhere,
     DoneElsewhere,
@@ -207,12 +208,20 @@ class FusedChain:
         try:
             if done.train is not None:
                 return self._leave(begun.taken, done.train, done.counts, to_sinks)
-            made = emitted(self._last, (begun.taken.train,), done.out)
+            made = done.made_by(self._last)
             done.counts.append(_rows_in(made))
             # Selections and projections leave the interval, W and marks as they are, so what was taken speaks for what reached the tail.
             return self._appended(begun.taken, begun.taken.train, done.counts, made, done.out, to_sinks)
         finally:
             self._head.lock.release()
+
+    def cut(self, begun: Begun, seq: int) -> None:
+        """Put back what was taken from the arrival number `seq` on; of that nothing has come."""
+        cursor = self._head.inputs[0]
+        cursor.put_back(begun.place)
+        taken = cursor.take(ALL_ROWS, seq)
+        assert taken is not None
+        begun.taken = taken
 
     def undo(self, begun: Begun) -> None:
         """Put back what was taken: nothing has come of it."""
@@ -231,7 +240,7 @@ class FusedChain:
             raise _Again from error
         if done.train is not None:
             return self._leave(taken, done.train, done.counts, to_sinks)
-        made = emitted(self._last, (taken.train,), done.out)
+        made = done.made_by(self._last)
         done.counts.append(_rows_in(made))
         return self._appended(taken, taken.train, done.counts, made, done.out, to_sinks)
 

@@ -47,20 +47,34 @@ class CallElsewhere:
     inputs: Sequence[tuple[Train, ...]]
     left: BytesLeft
 
+    def upto(self, seq: int) -> CallElsewhere:
+        """Return the call of the parts of its one input that lie before an arrival number."""
+        (parts,) = self.inputs
+        return CallElsewhere(self.operators, self.is_chain, [tuple(part for part in parts if part.hi <= seq)], self.left)
+
 
 @dataclass(slots=True)
 class DoneElsewhere:
     """What came of a call.
 
-    Of a chain: the rows that left each selection and projection, and their train if no other operator is behind them. `out` is what an
-    operator of another kind put out. `cost_ns` is the time that it was at work, `claimed` the bytes that it made.
+    Of a chain: the rows that left each selection and projection, and their train if no other operator is behind them. What an operator of
+    another kind put out: side rows in `out`, and `made`, trains by output port, in order. `cost_ns` is the time that it was at work,
+    `claimed` the bytes that it made. `cut`: only what lies before this arrival number was done, as what follows raised `error`, or was too
+    much at once (None) and nothing has come of it.
     """
 
     out: Emitter
+    made: list[tuple[int, Train]]
     train: Train | None
     counts: list[int]
     cost_ns: int
     claimed: int
+    cut: int | None = None
+    error: Exception | None = None
+
+    def made_by(self, running: RunningOperator) -> Made:
+        """Return what an operator put out, by log."""
+        return [(running.outputs[port], train) for port, train in self.made]
 
 
 class Elsewhere(Protocol):
@@ -207,9 +221,7 @@ class RunningOperator:
             self.logic.process(inputs, out)
             return
         done = done_elsewhere(CallElsewhere((self,), False, [(train,) for train in inputs], bytes_left_now()))
-        for port in done.out.ports:
-            train = done.out.trains[port]
-            assert train is not None
+        for port, train in done.made:
             out.emit(train, port)
         out.take_side_rows(done.out)
 

@@ -28,7 +28,6 @@ from millstream.engine.flow.running import (
     Made,
     OperatorCall,
     RunningOperator,
-    emitted,
     pass_to_sinks,
 )
 from millstream.engine.runtime.network import Network
@@ -179,12 +178,23 @@ class Crossing:
             self._undo(way)
             way.piece.is_left = True
             return
+        if not isinstance(done, Exception) and done.cut is not None:
+            self._cut(way, done.cut)
+            way.piece.is_left = done.error is None
         if isinstance(way.begun, Begun):
             self._finish_chain(way, way.begun, done)
         elif isinstance(done, Exception):
             self._books.failed(last, done)
         else:
             self._finish_call(last, way.begun, done)
+        if not isinstance(done, Exception) and done.error is not None:
+            self._books.failed(last, done.error)
+
+    def _cut(self, way: UnderWay, seq: int) -> None:
+        if isinstance(way.begun, OperatorCall):
+            way.piece.operators[0].cut(way.begun, seq)
+        elif way.piece.chain is not None:
+            way.piece.chain.cut(way.begun, seq)
 
     def _finish_chain(self, way: UnderWay, begun: Begun, done: DoneElsewhere | Exception) -> None:
         chain, books = way.piece.chain, self._books
@@ -203,7 +213,7 @@ class Crossing:
 
     def _finish_call(self, running: RunningOperator, call: OperatorCall, done: DoneElsewhere) -> None:
         counts, books, out = StepCounts(running), self._books, done.out
-        made = emitted(running, [taken.train for taken in call.taken], out)
+        made = done.made_by(running)
         counts.taken(call)
         if out.has_side_rows:
             pass_side_rows(self._network, running, out)

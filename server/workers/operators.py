@@ -79,11 +79,11 @@ class Placed:
 
     # --- calls ---
 
-    def note(self, answer: Answer, asked: Asked, size: int) -> None:
+    def note(self, answer: Answer, done: UnderWay) -> None:
         """Note what the worker told of the operator after a call, and that it has seen the call."""
         told = answer.told
         self._wake_us = told[4]
-        self._unasked += size
+        self._unasked += done.size
         if told[5] is not None:
             self._held, self._unasked = (told[5][0], told[5][1]), 0
         if not self._running.logic.stateful:
@@ -92,7 +92,7 @@ class Placed:
             self.installed.stand(bytes(answer.reader.bytes(told[6])))
             return
         one = self.installed
-        one.keep(KeptCall(asked.operators, asked.compose, size))
+        one.keep(KeptCall(done.asked.operators, done.asked.compose, done.size))
         if len(one.snapshot or b"") > SNAPSHOT_ASIDE_BYTES and self.is_due_to_stand:
             self._stand()
 
@@ -129,19 +129,19 @@ class UnderWay:
         last = self.call.operators[-1]
         there = last.elsewhere
         assert isinstance(there, Placed)
-        there.note(answer, self.asked, self.size)
-        reader, (_, counts, made, side, *_) = answer.reader, answer.told
-        inputs = [parts[-1] for parts in self.call.inputs]
-        origin = tuple({id(o): o for parts in self.call.inputs for train in parts for o in train.origin}.values())
-        out = Emitter(len(last.outputs))
-        if self.call.is_chain and len(counts) == len(self.call.operators):
-            train = reader.train(made[0][1], last.outputs[0].schema, origin)
-            return DoneElsewhere(out, train, counts, answer.cost_ns, answer.claimed)
-        for port, told in made:
-            out.emit(reader.train(told, last.outputs[port].schema, origin), port)
+        reader, (_, counts, made, side, *_, cut, failure) = answer.reader, answer.told
+        call = self.call if cut is None else self.call.upto(cut)
+        there.note(answer, self if cut is None else _under_way(call))
+        origin = tuple({id(o): o for parts in call.inputs for train in parts for o in train.origin}.values())
+        error = None if failure is None else there.worker.error(failure)
+        found = DoneElsewhere(Emitter(len(last.outputs)), [], None, counts, answer.cost_ns, answer.claimed, cut, error)
+        if call.is_chain and len(counts) == len(call.operators):
+            found.train = reader.rows(made, last.outputs[0].schema, call.inputs[0], origin)
+            return found
+        found.made = [(port, reader.train(told, last.outputs[port].schema, origin)) for port, told in made]
         if side is not None:
-            _side_rows(reader, side, inputs, origin, out)
-        return DoneElsewhere(out, None, counts, answer.cost_ns, answer.claimed)
+            _side_rows(reader, side, [parts[-1] for parts in call.inputs], origin, found.out)
+        return found
 
 
 def _under_way(call: CallElsewhere) -> UnderWay:

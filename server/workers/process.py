@@ -379,8 +379,12 @@ class Worker:
         self.busy_ns += cost_ns
         self.calls += 1
         if told[0] in ("cut", "error"):
-            return _error(told, self._bounds)
+            return self.error(told)
         return Answer(reader, told, cost_ns, claimed)
+
+    def error(self, told: list[Any]) -> Exception:
+        """Return what a call raised, as the worker told it."""
+        return _error(told, self._bounds)
 
     def _lose(self, operators: Sequence[Installed], alive: Incarnation, died: Died) -> None:
         if died.overdue:

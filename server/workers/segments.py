@@ -35,7 +35,7 @@ class SharedSegments:
         descriptor = os.memfd_create(f"millstream-segment-{number}", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, size)
         self._descriptors.append(descriptor)
-        return np.frombuffer(mmap.mmap(descriptor, size), dtype=np.uint8)
+        return np.frombuffer(mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE), dtype=np.uint8)
 
     def descriptor(self, number: int) -> int:
         """Return the descriptor of a segment."""
@@ -123,7 +123,9 @@ class MappedSegments:
                 told, descriptors, _, _ = socket.recv_fds(self._ways, NUMBER_BYTES, 1)
                 if not descriptors:
                     raise OSError("the other side of the socket has ended")
-                self._maps[int.from_bytes(told, "little")] = mmap.mmap(descriptors[0], 0, prot=mmap.PROT_READ)
+                self._maps[int.from_bytes(told, "little")] = mmap.mmap(
+                    descriptors[0], 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ
+                )
                 os.close(descriptors[0])
             return self._maps[number]
 

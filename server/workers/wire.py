@@ -16,13 +16,13 @@ from typing import Any
 import msgpack
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.arrivals import NO_ARRIVALS, ArrivalTimes, SteppedArrivals
+from millstream.engine.data.arrivals import NO_ARRIVALS, ArrivalTimes, SteppedArrivals, following_arrivals
 from millstream.engine.data.chunks import address_of, text_over, text_parts
-from millstream.engine.data.column import CellColumn, Column, null_column
+from millstream.engine.data.column import CellColumn, Column, concat_columns, null_column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Numbers, Train
 from millstream.engine.data.types import Kind
-from millstream.engine.data.watermarks import ChainTrack, RowsTrack, RowTrack, StepTrack, WatermarkTrack
+from millstream.engine.data.watermarks import ChainTrack, RowsTrack, RowTrack, StepTrack, WatermarkTrack, concat_tracks
 from millstream.engine.state.decoding import decode
 from millstream.engine.state.encoding import encode
 from millstream.server.workers.channel import HERE
@@ -106,6 +106,43 @@ class Writer:
             train.notes,
             bool(train.origin),
         ]
+
+    def rows(self, trains: Sequence[Train]) -> list[Any]:
+        """Tell the rows of trains that follow one another as those of one: [rows, seq, time, columns]. All else its reader knows."""
+        full = [train for train in trains if train.rows]
+        if not full:
+            return [0, 0, 0, None]
+        if len(full) == 1:
+            _, _, _, seq, time, _, _, _, columns, *_ = self.train(full[0])
+            return [full[0].rows, seq, time, columns]
+        numbers = [[0, self.arrays([numbers.array() for numbers in one])] for one in ([t.seq for t in full], [t.time for t in full])]
+        columns = [self._joint([train.column(i) for train in full], field.type) for i, field in enumerate(full[0].schema.fields)]
+        return [sum(train.rows for train in full), *numbers, columns]
+
+    def _joint(self, columns: list[Column], type_: Any) -> list[Any]:
+        """Tell columns as the one that they make."""
+        first = columns[0]
+        is_plain = all(type(column) is Column and column.type == type_ for column in columns)
+        if not is_plain or type_.is_arrow or first.values.dtype == np.object_:
+            return self._column(concat_columns(columns), type_)
+        valid = None
+        if any(column.valid is not None for column in columns):
+            valid = self.arrays([np.ones(len(c), dtype=np.bool_) if c.valid is None else c.valid for c in columns])
+        return [0, self.arrays([column.values for column in columns]), valid, None]
+
+    def arrays(self, arrays: Sequence[Array]) -> int:
+        """Note arrays of one kind as the one that they make, which is not made before it is written."""
+        if arrays[0].itemsize % PIECE:
+            number = self.array(np.concatenate(arrays))
+            assert number is not None
+            return number
+        begin, count = self.size, 0
+        for array in arrays:
+            self._bodies.append(np.ascontiguousarray(array))
+            self.size += array.nbytes
+            count += len(array)
+        self._arrays.append((HERE, begin, count, arrays[0].dtype.str))
+        return len(self._arrays) - 1
 
     def _numbers(self, numbers: Numbers) -> Any:
         if numbers.is_constant:
@@ -200,6 +237,33 @@ class Reader:
             flush=bool(marks & 8),
             notes=notes,
             origin=origin if remembers else (),
+        )
+
+    def rows(self, told: Sequence[Any], schema: Schema, parts: Sequence[Train], origin: tuple[Train, ...]) -> Train:
+        """Return the train of the rows that are left of these, which stand for all else: interval, W, arrivals and marks."""
+        rows, seq, time, columns = told
+        first, last = parts[0], parts[-1]
+        fields = schema.fields
+        slots = (
+            [null_column(f.type, 0) for f in fields]
+            if columns is None
+            else [self._column(c, f.type) for c, f in zip(columns, fields, strict=True)]
+        )
+        return Train(
+            schema,
+            slots,
+            rows=rows,
+            lo=first.lo,
+            hi=last.hi,
+            seq=self._numbers(seq, rows),
+            time=self._numbers(time, rows),
+            arrival=following_arrivals([(part.arrival, part.lo, part.hi) for part in parts]),
+            track=concat_tracks([part.track for part in parts]),
+            ended=last.ended,
+            idle=last.idle,
+            flush=last.flush,
+            notes=next((part.notes for part in parts if part.notes), None),
+            origin=origin,
         )
 
     def _numbers(self, told: Any, rows: int) -> Numbers:
