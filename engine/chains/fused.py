@@ -197,7 +197,7 @@ class FusedChain:
                 if taken is None:
                     head.started -= 1
                     return None
-                return Begun(taken, place, CallElsewhere(self._there, True, [taken.parts], self._last.bytes_left))
+                return Begun(taken, place, CallElsewhere(self._there, True, [taken.parts], taken.bytes, self._last.bytes_left))
             return None
         finally:
             if taken is None:
@@ -235,7 +235,7 @@ class FusedChain:
 
     def _carry_there(self, operators: Sequence[RunningOperator], taken: Portion, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         try:
-            done = done_elsewhere(CallElsewhere(operators, True, [(taken.train,)], bytes_left_now()))
+            done = done_elsewhere(CallElsewhere(operators, True, [(taken.train,)], taken.bytes, bytes_left_now()))
         except CutAt as error:
             raise _Again from error
         if done.train is not None:

@@ -39,18 +39,20 @@ class Settling(Protocol):
 class CallElsewhere:
     """A call of an operator in another process, or of a chain of which all are there. `inputs` are the trains of each input, to be joined.
 
-    `left` tells what the call may still make, as `Allowance.left` does.
+    `bytes` is about what these occupy. `left` tells what the call may still make, as `Allowance.left` does.
     """
 
     operators: Sequence[RunningOperator]
     is_chain: bool
     inputs: Sequence[tuple[Train, ...]]
+    bytes: int
     left: BytesLeft
 
     def upto(self, seq: int) -> CallElsewhere:
         """Return the call of the parts of its one input that lie before an arrival number."""
         (parts,) = self.inputs
-        return CallElsewhere(self.operators, self.is_chain, [tuple(part for part in parts if part.hi <= seq)], self.left)
+        done = tuple(part for part in parts if part.hi <= seq)
+        return CallElsewhere(self.operators, self.is_chain, [done], self.bytes * len(done) // len(parts), self.left)
 
 
 @dataclass(slots=True)
@@ -220,7 +222,9 @@ class RunningOperator:
         if self.elsewhere is None:
             self.logic.process(inputs, out)
             return
-        done = done_elsewhere(CallElsewhere((self,), False, [(train,) for train in inputs], bytes_left_now()))
+        done = done_elsewhere(
+            CallElsewhere((self,), False, [(train,) for train in inputs], sum(t.nbytes() for t in inputs), bytes_left_now())
+        )
         for port, train in done.made:
             out.emit(train, port)
         out.take_side_rows(done.out)

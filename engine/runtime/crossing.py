@@ -283,4 +283,5 @@ def _begun(piece: Piece) -> UnderWay | None:
     if call is None:
         return None
     inputs = [taken.parts or (taken.train,) for taken in call.taken]
-    return UnderWay(piece, CallElsewhere([running], False, inputs, running.bytes_left), call)
+    size = sum(taken.bytes for taken in call.taken)
+    return UnderWay(piece, CallElsewhere([running], False, inputs, size, running.bytes_left), call)

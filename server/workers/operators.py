@@ -150,7 +150,7 @@ def _under_way(call: CallElsewhere) -> UnderWay:
     last = placed[-1]
     assert isinstance(last, Placed)
     left, bound = NO_BOUND if call.left is unbounded else call.left()
-    size = sum(train.nbytes() for parts in call.inputs for train in parts)
+    size = call.bytes
     keys, inputs, is_chain, outputs = [one.key for one in installed], call.inputs, call.is_chain, len(call.operators[-1].outputs)
     what = last.telling(size)
 
