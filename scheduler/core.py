@@ -237,10 +237,10 @@ class SchedulerCore:
             self.load.arrived(log, event.shed, now_ns)
         if log is None:
             # The stream has no query yet, or its last one has left.
-            self.ledger.note_unread(event.log, event.rows)
+            self.ledger.note_unread(event)
             return
-        rows = event.rows if event.total is None else self.ledger.missing_rows(log, event.total)
-        self.ledger.append(log, rows, event.bytes, event.arrival_ns, event.controls)
+        rows, controls = self.ledger.missing(log, event)
+        self.ledger.append(log, rows, event.bytes, event.arrival_ns, controls)
         self.estimates.arrived(log, rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from millstream.engine.data.graph import EdgeId, GraphDelta, OperatorId, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import Arrived as Arrived  # the one event that the engine words: what it appended
-from millstream.engine.data.work import WorkReceipt
+from millstream.engine.data.work import EdgeStart, WorkReceipt
 from millstream.scheduler.spec import PolicySpec
 
 
@@ -66,13 +66,13 @@ class SumsWanted:
 class Spliced:
     """The driver carried out a `Splice`.
 
-    `cursors` gives for each new edge on a log that existed before the number of rows ever appended to that log at the moment of
-    attachment: rows before it are not the new reader's. An edge left out starts at what the scheduler knows. `failure` is set when
-    the engine refused; the network is then unchanged.
+    `cursors` gives for each new edge on a log that existed before what had ever been appended to that log at the moment of attachment:
+    what came before is not the new reader's. An edge left out starts at what the scheduler knows. `failure` is set when the engine
+    refused; the network is then unchanged.
     """
 
     query: QueryId
-    cursors: tuple[tuple[EdgeId, int], ...] = ()
+    cursors: tuple[tuple[EdgeId, EdgeStart], ...] = ()
     failure: str | None = None
 
 

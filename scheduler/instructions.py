@@ -7,7 +7,7 @@ from typing import Protocol
 
 from millstream.engine.data.graph import ClassId, EdgeId, GraphDelta, LogId, OperatorId, QueryId
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.work import WorkOrder, WorkReceipt
+from millstream.engine.data.work import EdgeStart, WorkOrder, WorkReceipt
 from millstream.scheduler.events import QueryRemoved
 
 
@@ -59,8 +59,8 @@ class SetClassShare:
 Instruction = Dispatch | Splice | Report | SetDropRatio | SetClassShare
 
 ClockNs = Callable[[], int]
-SpliceHandler = Callable[[Splice], Mapping[EdgeId, int] | None]
-"""Carries out a `Splice` in the engine; returns the cursor (rows ever appended) of each edge it attached to an existing log."""
+SpliceHandler = Callable[[Splice], Mapping[EdgeId, EdgeStart] | None]
+"""Carries out a `Splice` in the engine; returns where each edge begins that it attached to an existing log."""
 
 InstructionHandler = Callable[[Instruction], None]
 
@@ -68,8 +68,8 @@ InstructionHandler = Callable[[Instruction], None]
 class SplicedNetwork(Protocol):
     """What a splice needs of the engine's network."""
 
-    def attach(self, query_id: QueryId) -> Iterable[tuple[EdgeId, int]]:
-        """Bring a query into force; return for each edge that reads a log of others the rows ever appended to that log."""
+    def attach(self, query_id: QueryId) -> Iterable[tuple[EdgeId, EdgeStart]]:
+        """Bring a query into force; return for each edge that reads a log of others where it begins."""
         ...
 
     def remove_query(self, query_id: QueryId) -> object:
@@ -80,7 +80,7 @@ class SplicedNetwork(Protocol):
 def splicer(network: SplicedNetwork) -> SpliceHandler:
     """Return the handler that carries out a splice in `network`."""
 
-    def splice(order: Splice) -> dict[EdgeId, int]:
+    def splice(order: Splice) -> dict[EdgeId, EdgeStart]:
         if order.added is not None:
             return dict(network.attach(order.query))
         network.remove_query(order.query)

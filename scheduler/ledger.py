@@ -1,8 +1,8 @@
 """All counts the scheduler keeps: a struct of NumPy columns indexed by the network's slots.
 
-Per log the rows ever appended, per edge the rows ever consumed; what waits is the difference. Per operator the sums over its input
-edges, because that is what decisions read. Single values are read and written through memory views of the same columns (a third of
-the time of a NumPy scalar).
+Per log the rows and control items ever appended, per edge the rows ever consumed; what waits is the difference. Per operator the sums
+over its input edges, because that is what decisions read. Single values are read and written through memory views of the same columns (a
+third of the time of a NumPy scalar).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
-from millstream.engine.data.work import EdgeCount, LogCount, StepReceipt
+from millstream.engine.data.work import Arrived, EdgeCount, EdgeStart, LogCount, StepReceipt
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
 from millstream.scheduler.network import NetworkModel
@@ -22,7 +22,7 @@ IntColumn = NDArray[np.int64]
 # Above so many readers one NumPy call is cheaper than a loop.
 _VECTOR_READERS_MIN = 12
 
-_LOG_COLUMNS = ("log_rows", "log_bytes")
+_LOG_COLUMNS = ("log_rows", "log_bytes", "log_controls")
 _EDGE_COLUMNS = ("edge_consumed", "edge_start", "edge_rows", "edge_bytes", "edge_head_ns", "edge_fresh_ns", "edge_controls", "edge_full")
 _OPERATOR_COLUMNS = ("rows", "head_ns", "controls", "timers", "busy", "halted", "stalled", "full_outputs", "newest_ns")
 _NEVER_COLUMNS = ("edge_head_ns", "edge_fresh_ns", "head_ns")
@@ -44,6 +44,7 @@ class Ledger:
 
     log_rows: IntColumn
     log_bytes: IntColumn
+    log_controls: IntColumn
     edge_consumed: IntColumn
     edge_start: IntColumn
     edge_rows: IntColumn
@@ -76,7 +77,7 @@ class Ledger:
         """Brings up to date the sums that others keep back for a while (chain_accounts.py)."""
         self.bytes_total = 0
         """Bytes before all operators, as a running sum."""
-        self._unread: dict[LogId, int] = {}
+        self._unread: dict[LogId, tuple[int, int]] = {}
         self._capacity = {"log": 0, "edge": 0, "operator": 0}
         self._grow("log", _LOG_COLUMNS, 16)
         self._grow("edge", _EDGE_COLUMNS, 16)
@@ -100,6 +101,7 @@ class Ledger:
             return
         self._log_rows = single_values(self.log_rows)
         self._log_bytes = single_values(self.log_bytes)
+        self._log_controls = single_values(self.log_controls)
         self.consumed_at = single_values(self.edge_consumed)
         self.edge_rows_at = single_values(self.edge_rows)
         self.edge_bytes_at = single_values(self.edge_bytes)
@@ -119,8 +121,8 @@ class Ledger:
 
     # ---- the network changes
 
-    def add(self, delta: GraphDelta, cursors: Mapping[EdgeId, int]) -> None:
-        """Put a delta in force. `cursors` gives the starting cursor of edges on logs that existed before."""
+    def add(self, delta: GraphDelta, cursors: Mapping[EdgeId, EdgeStart]) -> None:
+        """Put a delta in force. `cursors` tells where edges begin on logs that existed before."""
         self.settle()
         widened = [log for _, log in self.network.widened(delta)]
         operators, edges = self.network.add(delta)
@@ -131,32 +133,41 @@ class Ledger:
             for name in _OPERATOR_COLUMNS:
                 getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
             for log in self.network.outputs[slot]:
-                self.log_rows[log] = self._unread.pop(self.network.logs.identity(log), 0)
-                self.log_bytes[log] = 0
+                self._start_log(log)
         for log_id in widened:
-            self.log_rows[self.network.logs.slot_of[log_id]] = self._unread.pop(log_id, 0)
-            self.log_bytes[self.network.logs.slot_of[log_id]] = 0
+            self._start_log(self.network.logs.slot_of[log_id])
         for _, log_id in delta.ports:
             log = self.network.logs.slot_of[log_id]
-            self.log_rows[log] = self.log_bytes[log] = 0
+            self.log_rows[log] = self.log_bytes[log] = self.log_controls[log] = 0
         for slot in edges:
             producer = self.network.edge_producer[slot]
             log = self.network.edge_log[slot]
             if producer in operators or self.network.logs.identity(log) in widened:  # may have been filled before: its readers know
-                self.log_rows[log] = max(int(self.log_rows[log]), cursors.get(self.network.edges.identity(slot), 0))
+                start = cursors.get(self.network.edges.identity(slot), EdgeStart(0))
+                self.log_rows[log] = max(int(self.log_rows[log]), start.rows)
+                self.log_controls[log] = max(int(self.log_controls[log]), start.controls or 0)
         for slot in edges:
             self._start_edge(slot, cursors)
         self.touched.update(dict.fromkeys(operators))
 
-    def _start_edge(self, edge: int, cursors: Mapping[EdgeId, int]) -> None:
+    def _start_log(self, log: int) -> None:
+        self.log_rows[log], self.log_controls[log] = self._unread.pop(self.network.logs.identity(log), (0, 0))
+        self.log_bytes[log] = 0
+
+    def _start_edge(self, edge: int, cursors: Mapping[EdgeId, EdgeStart]) -> None:
         for name in _EDGE_COLUMNS:
             getattr(self, name)[edge] = NEVER_NS if name in _NEVER_COLUMNS else 0
-        known = int(self.log_rows[self.network.edge_log[edge]])
-        start = cursors.get(self.network.edges.identity(edge), known)
-        self.edge_start[edge] = self.edge_consumed[edge] = start
-        # A cursor beyond what is known means that an `Arrived` is still on its way; the count is negative until it comes.
-        self.edge_rows[edge] = known - start
-        self.rows[self.network.edge_consumer[edge]] += known - start
+        log, consumer = self.network.edge_log[edge], self.network.edge_consumer[edge]
+        known, controls = int(self.log_rows[log]), int(self.log_controls[log])
+        start = cursors.get(self.network.edges.identity(edge), EdgeStart(known))
+        self.edge_start[edge] = self.edge_consumed[edge] = start.rows
+        # A cursor beyond what is known means that an `Arrived` is still on its way; the count is negative until it comes. One before it
+        # means that something came behind the new reader, and was told of, before the reader is known here.
+        self.edge_rows[edge] = known - start.rows
+        self.rows[consumer] += known - start.rows
+        if start.controls is not None:
+            self.edge_controls[edge] = controls - start.controls
+            self.controls[consumer] += controls - start.controls
 
     def reweigh(self, query: QueryId, weight: float) -> None:
         """Give a query another weight, if it is still here."""
@@ -168,7 +179,7 @@ class Ledger:
         self.settle()
         for slot in [self.network.operators.slot_of[one] for one in gone]:
             for log in self.network.outputs[slot] if self.network.is_source(slot) else ():
-                self.note_unread(self.network.logs.identity(log), int(self.log_rows[log]))
+                self._unread[self.network.logs.identity(log)] = int(self.log_rows[log]), int(self.log_controls[log])
         operators, edges = self.network.remove(query, gone)
         removed = set(operators)
         for edge in edges:
@@ -191,20 +202,29 @@ class Ledger:
 
     # ---- rows come and go
 
-    def note_unread(self, log: LogId, rows: int) -> None:
-        """Count rows of a source's log that nobody reads, so that it is known where a reader begins that comes later."""
-        self._unread[log] = self._unread.get(log, 0) + rows
+    def note_unread(self, event: Arrived) -> None:
+        """Count what came into a source's log that nobody reads, so that it is known where a reader begins that comes later."""
+        rows, controls = self._unread.get(event.log, (0, 0))
+        rows = rows + event.rows if event.total is None else max(rows, event.total)
+        controls = controls + event.controls if event.controls_total is None else max(controls, event.controls_total)
+        self._unread[event.log] = rows, controls
 
-    def missing_rows(self, log: int, total: int) -> int:
-        """Return how many of the rows ever appended to a log have not been counted yet."""
-        rows = total - self._log_rows[log]
-        return rows if rows > 0 else 0
+    def missing(self, log: int, event: Arrived) -> tuple[int, int]:
+        """Return how many of the rows and control items ever appended to a log have not been counted yet."""
+        rows, controls = event.rows, event.controls
+        if event.total is not None:
+            rows = max(0, event.total - self._log_rows[log])
+        if event.controls_total is not None:
+            controls = max(0, event.controls_total - self._log_controls[log])
+        return rows, controls
 
     def append(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
         """Count rows and control items appended to a log, for every edge that reads it. Only bytes of rows count: no others are taken."""
         size_bytes = size_bytes if rows else 0
         self._log_rows[log] += rows
         self._log_bytes[log] += size_bytes
+        if controls:
+            self._log_controls[log] += controls
         readers = self.network.log_readers[log]
         count = len(readers.edges)
         self.bytes_total += size_bytes * count

@@ -208,9 +208,10 @@ class Arrived:
     """Rows, and items without rows, were appended to a source's log from outside.
 
     `arrival_ns` is the arrival of the oldest of these rows; of control items (watermark, end of stream, idle mark) only the count
-    is told. Every edge that reads the log sees both. Post it after the append, never before. `total` are the rows ever appended to the log
-    then, where whoever posts knows: so a log that nobody read for a while, of whose rows nobody told, is counted rightly again. `shed` are
-    rows that came with these and were dropped before the log.
+    is told. Every edge that reads the log sees both. Post it after the append, never before. `total` and `controls_total` are what was ever
+    appended to the log then, where whoever posts knows: so a log that nobody read for a while, of whose rows nobody told, is counted
+    rightly again. `shed` are rows that came with these and were dropped before the log. One without anything tells that it is known for
+    longer that nothing came: whoever waits for that looks again.
     """
 
     log: LogId
@@ -220,3 +221,12 @@ class Arrived:
     controls: int = 0
     total: int | None = None
     shed: int = 0
+    controls_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeStart:
+    """Where a new reader of a log begins: the rows and control items ever appended to it then (None: those the scheduler was told of)."""
+
+    rows: int
+    controls: int | None = None

@@ -56,8 +56,8 @@ class Ingested:
         return sum(a.rows for a in self.arrivals[:1])
 
     def told(self) -> list[Arrived]:
-        """Return what a scheduler is to be told of."""
-        return [a for a in self.arrivals if a.rows or a.controls or a.shed]
+        """Return what a scheduler is to be told of: all of what has no arrival numbers, as that is known to be nothing."""
+        return [a for a in self.arrivals if a.rows or a.controls or a.shed or self.lo == self.hi]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +161,18 @@ class Ingress:
             self._publish()
             return Reservation(source.definition.name, lo, lo + rows)
 
-    def withdraw(self, source: Source, reservation: Reservation) -> None:
-        """Give up the newest reservation of a source: its rows will not come. The numbers stay unused."""
+    def withdraw(self, source: Source, reservation: Reservation) -> Ingested:
+        """Give up the newest reservation of a source: its rows will not come. The numbers stay unused.
+
+        A scheduler must be told of that, as of rows: whoever joins the stream with another may have waited for just these numbers.
+        """
         with self.lock:
             taken = source.open_reservations.pop()
             assert taken == reservation.lo
             source.reserved_lo = source.open_reservations[0] if source.open_reservations else NOTHING_RESERVED
             self._publish()
+            known = tuple(Arrived(log.id, 0) for log in source.logs)
+        return Ingested(source.definition.name, reservation.lo, reservation.lo, known, source.watermark_us)
 
     def advance_to(self, seq: int) -> None:
         """Leave out the arrival numbers below `seq` that were not given: a replay gives rows the numbers that they had."""
@@ -369,7 +374,7 @@ class Ingress:
 def _push(log: OutputLog, train: Train, arrival_ns: int, shed: int = 0) -> Arrived:
     node = LogNode(train if train.lo == log.hi else train.over(log.hi, train.hi), log)
     log.push(node)
-    return Arrived(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed)
+    return Arrived(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed, log.controls_total)
 
 
 def _one_instant(source: Source, column: Column) -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryNode
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.work import EdgeStart
 from millstream.engine.flow.accounts import StreamLedger
 from millstream.engine.flow.queues import Cursor, OutputLog
 from millstream.engine.flow.running import RunningOperator
@@ -56,13 +57,15 @@ class Blueprint:
         """New outputs of operators that run already."""
         return tuple((s.running.id, s.log.id) for s in self.subscriptions if s.running in self.used)
 
-    def attach(self, at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None = None) -> tuple[tuple[EdgeId, int], ...]:
-        """Open all cursors at the arrival number `at`; return for each edge on a log that existed before its rows ever appended.
+    def attach(
+        self, at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None = None
+    ) -> tuple[tuple[EdgeId, EdgeStart], ...]:
+        """Open all cursors at the arrival number `at`; return for each edge on a log that existed before where it begins.
 
         `newest_us` is the greatest event time that its base streams have seen, `is_idle` tells of base streams whether all of them are
         idle at `at`: logs that this query shares may not have come so far, and what they still hold from before is not for it.
         """
-        before: list[tuple[EdgeId, int]] = []
+        before: list[tuple[EdgeId, EdgeStart]] = []
         for log in self.awaken:
             awaken(log)
         for running in self.operators:
@@ -77,8 +80,8 @@ class Blueprint:
 
     def _attach_operator(
         self, running: RunningOperator, at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None
-    ) -> list[tuple[EdgeId, int]]:
-        before: list[tuple[EdgeId, int]] = []
+    ) -> list[tuple[EdgeId, EdgeStart]]:
+        before: list[tuple[EdgeId, EdgeStart]] = []
         wires = [w for w in self.wires if w.consumer is running]
         for wire in wires:
             cursor = wire.port.log.open_cursor(wire.edge, from_seq=at)
@@ -87,7 +90,8 @@ class Blueprint:
             if wire.stream is not None:
                 running.external.append((wire.stream, cursor))
             if wire.stream is not None or any(wire.port.producer == u.id for u in self.used):
-                before.append((wire.edge, wire.port.log.rows_total))
+                log = wire.port.log
+                before.append((wire.edge, EdgeStart(log.rows_total, log.controls_total if wire.port.source is not None else None)))
         idle = [is_idle(w.port.base_streams) for w in wires]
         watermark = running.logic.attached([w.port.log.watermark_us for w in wires], idle)
         if isinstance(running.logic, WindowAggregate):

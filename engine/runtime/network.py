@@ -20,6 +20,7 @@ from millstream.engine.data.graph import ClassId, ClassNode, EdgeId, GraphDelta,
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.data.work import EdgeStart
 from millstream.engine.flow.accounts import Hooks as Hooks
 from millstream.engine.flow.accounts import NoHooks as NoHooks
 from millstream.engine.flow.accounts import StreamAccount, StreamLedger
@@ -245,10 +246,10 @@ class Network:
         )
         return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 
-    def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, int], ...]:
+    def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, EdgeStart], ...]:
         """Bring a query into force: from here on it sees every row.
 
-        Returns for each edge that reads a log of others the rows ever appended to that log, for the scheduler's cursors. SharingLost when
+        Returns for each edge that reads a log of others where it begins, for the scheduler's counts. SharingLost when
         rows have come, since it was planned, to an operator with state that it was to share: take it out and plan it without.
         """
         query = self.queries[query_id]

@@ -52,10 +52,10 @@ class Mailbox:
         oldest_ns = waiting.arrival_ns
         if event.rows:
             oldest_ns = min(oldest_ns, event.arrival_ns) if waiting.rows else event.arrival_ns
-        totals = [t for t in (waiting.total, event.total) if t is not None]
-        rows, controls = waiting.rows + event.rows, waiting.controls + event.controls
-        total, shed = max(totals, default=None), waiting.shed + event.shed
-        self._arrivals[event.log] = Arrived(event.log, rows, waiting.bytes + event.bytes, oldest_ns, controls, total, shed)
+        rows, controls, shed = waiting.rows + event.rows, waiting.controls + event.controls, waiting.shed + event.shed
+        total, controls_total = _greatest(waiting.total, event.total), _greatest(waiting.controls_total, event.controls_total)
+        size = waiting.bytes + event.bytes
+        self._arrivals[event.log] = Arrived(event.log, rows, size, oldest_ns, controls, total, shed, controls_total)
 
     @property
     def is_quiet(self) -> bool:
@@ -92,3 +92,8 @@ class Mailbox:
                 self._events.append(last)
             self._closed = True
             self._ready.notify_all()
+
+
+def _greatest(first: int | None, second: int | None) -> int | None:
+    """Return the greater of two totals, either of which may not be known."""
+    return first if second is None else second if first is None else max(first, second)

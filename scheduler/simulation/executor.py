@@ -16,7 +16,7 @@ from dataclasses import field, replace
 import numpy as np
 from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.data.work import EdgeCount, EdgeStart, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.hashing import MASK, mix, mix_many, salt, uniform
 from millstream.scheduler.instructions import ClockNs, Splice
@@ -71,7 +71,7 @@ class BoxExecutor:
 
     # ---- the network
 
-    def splice(self, splice: Splice) -> dict[EdgeId, int]:
+    def splice(self, splice: Splice) -> dict[EdgeId, EdgeStart]:
         """Carry out a change of the network; return the cursors of the new edges."""
         if splice.removed is not None:
             self._remove(splice.removed.operators)
@@ -79,7 +79,7 @@ class BoxExecutor:
         assert splice.added is not None
         return self.add(splice.added)
 
-    def add(self, delta: GraphDelta) -> dict[EdgeId, int]:
+    def add(self, delta: GraphDelta) -> dict[EdgeId, EdgeStart]:
         """Put a delta in force."""
         for node in delta.operators:
             self._nodes[node.id] = node
@@ -91,7 +91,8 @@ class BoxExecutor:
             log = self._logs[edge.log]
             log.readers.append(edge.id)
             self._edge_log[edge.id] = log
-            cursors[edge.id] = self._cursors[edge.id] = log.end
+            self._cursors[edge.id] = log.end
+            cursors[edge.id] = EdgeStart(log.end)
         self._roots[delta.query.root] = self._roots.get(delta.query.root, 0) + 1
         return cursors
 

@@ -217,8 +217,9 @@ class Journaling:
         """Give arrival numbers up whose rows the disk did not keep: the newest first, as the journal calls this."""
         ingress = self.host.network.ingress
         with ingress.lock:
-            ingress.withdraw(source, reservation)
+            withdrawn = ingress.withdraw(source, reservation)
             lost(error)
+        self.host.runtime.arrived(withdrawn)
 
     def _let_in(
         self,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -28,6 +29,7 @@ REASON_MAX = 300  # characters
 REASONS_MAX = 16  # of one call, told apart
 OTHER_REASON = "it failed for more reasons than are told apart"
 MODULE = "millstream_function_"
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -38,7 +40,7 @@ def main() -> None:
     sandbox.limit(told["memory_bytes_max"])
     sandbox.adopt_orphans()
     missing = sandbox.confine(told["readable"]) if told["confined"] else []
-    threading.Thread(target=die_with_the_server, args=(told["lifeline"],), daemon=True).start()
+    die_with_the_server(told["lifeline"])
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -66,7 +68,15 @@ def main() -> None:
 
 
 def die_with_the_server(lifeline: int) -> None:
-    """Wait until the server closes its end of the lifeline, and end this process."""
+    """Have this process end when the server closes its end of the lifeline, and, on Linux, even if it is stopped when the server dies."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a server that was killed may have stopped it before
+    threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
+
+
+def _wait_for_the_end(lifeline: int) -> None:
     os.read(lifeline, 1)
     os._exit(1)
 

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 ROUNDS_MAX = 100  # looks for processes that were started meanwhile: each stops what it finds, so only those of the last moment are left
 END_S = 2.0
@@ -22,6 +24,18 @@ def spawn(
     `command` gets the process's end of the lifeline, a descriptor that ends with the server; it has that and those `inherited`. Of the
     environment it has what an interpreter needs, and variables with these prefixes. OSError when nothing can be started.
     """
+    return _starter().submit(_spawn, command, prefixes, inherited).result()
+
+
+@cache
+def _starter() -> ThreadPoolExecutor:
+    """Return the thread that starts all processes: to Linux the parent of one is a thread, which must not end before the server."""
+    return ThreadPoolExecutor(1, "starts")
+
+
+def _spawn(
+    command: Callable[[int], Sequence[str]], prefixes: tuple[str, ...], inherited: Sequence[int]
+) -> tuple[subprocess.Popen[bytes], int]:
     ours, theirs = os.pipe()
     try:
         process = subprocess.Popen(

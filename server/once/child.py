@@ -13,7 +13,6 @@ import os
 import pickle
 import resource
 import sys
-import threading
 from typing import Any, BinaryIO
 
 from millstream.server.functions.child import die_with_the_server
@@ -25,7 +24,7 @@ _DATA = "VmData:"
 
 def main() -> None:
     """Serve until the input ends. The only argument is the number of the lifeline's descriptor."""
-    threading.Thread(target=die_with_the_server, args=(int(sys.argv[1]),), daemon=True).start()
+    die_with_the_server(int(sys.argv[1]))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)

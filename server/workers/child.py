@@ -13,7 +13,6 @@ import select
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Sequence
 
 from millstream.server.functions.child import die_with_the_server
@@ -69,7 +68,7 @@ def main() -> None:
     """Serve until the server ends. The only argument is JSON: lifeline, ways, channels, memory_bytes_max, step_ns_max."""
     told = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the server ends this process
-    threading.Thread(target=die_with_the_server, args=(told["lifeline"],), daemon=True).start()
+    die_with_the_server(told["lifeline"])
     os.dup2(2, 1)
     from millstream.server.lean import keep_pandas_out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -269,3 +270,52 @@ def test_letting_go_of_old_segments_fails_at_each_point_in_turn_and_queries_over
 
     expected = {stream: [{"n": len(acked[stream]), "total": sum(acked[stream])}] for stream in DURABLE}
     assert {s: [{"n": r["n"], "total": int(r["total"])} for r in rows] for s, rows in asyncio.run(answers()).items()} == expected
+
+
+def test_a_join_goes_on_when_rows_are_taken_back_whose_numbers_it_waited_for(tmp_path: Path) -> None:
+    disk, syncs, fails = FailingDisk(), threading.Event(), threading.Event()
+
+    def hold(operation: str, name: str) -> None:
+        if journal_syncs(operation, name) and holding:
+            syncs.set()
+            assert fails.wait(10.0)
+
+    holding = False
+    disk.at_point = hold
+
+    async def test() -> None:
+        nonlocal holding
+        async with running(disk=disk, data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            for text in (
+                "CREATE STREAM s (ts BIGINT, k BIGINT) TIMESTAMP BY ts UNIT s DURABILITY sync",
+                "CREATE STREAM t (ts BIGINT, k BIGINT) TIMESTAMP BY ts UNIT s",
+                "CREATE QUERY q AS SELECT s.k FROM s JOIN t ON s.k = t.k WITHIN 4 SECONDS",
+            ):
+                await client.execute(text)
+            host = harness.server.application.host
+            runs: list[bool] = []
+            run = host.runtime._gate._executor.run  # type: ignore[attr-defined]
+
+            def seen(order: Any, clock_ns: Any) -> Any:
+                receipt = run(order, clock_ns)
+                runs.extend(bool(getattr(step, "blocked", False)) for step in receipt.steps)
+                return receipt
+
+            host.runtime._gate._executor.run = seen  # type: ignore[attr-defined]
+            holding = True
+            refused = asyncio.ensure_future(client.publish("s", [{"ts": 1, "k": 1}]))
+            assert await asyncio.to_thread(syncs.wait, 10.0)
+            await client.publish("t", [{"ts": 1, "k": 1}])
+            await until(lambda: True in runs, "the join looks, and finds that something earlier may come")
+            at = host.network.ingress.next_seq - 1
+            assert not host.have_seen("t", at)
+            holding = False
+            disk.breaks(wanted=journal_syncs)
+            fails.set()
+            with pytest.raises(MillstreamError):
+                await refused
+            await until(lambda: host.have_seen("t", at), "the join has taken the row")
+            disk.is_mended()
+
+    asyncio.run(test())

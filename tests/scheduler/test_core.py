@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from millstream.engine.data.graph import Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
-from millstream.engine.data.work import EdgeCount, Emission, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.data.work import EdgeCount, EdgeStart, Emission, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.errors import GraphError, LedgerError
@@ -200,7 +200,7 @@ def test_a_new_reader_begins_at_the_cursor_the_engine_gives() -> None:
     late = bench.builder.query("late", Box(10, 1.0, bench.source, label="late"))
     assert [type(one) for one in bench.handle(QueryAdded(late))][:1] == [Splice]
     # The engine has three rows more than the scheduler heard of; they are before the new reader.
-    bench.handle(Spliced(late.query.id, ((EdgeId(late.edges[0].id), 8),)))
+    bench.handle(Spliced(late.query.id, ((EdgeId(late.edges[0].id), EdgeStart(8)),)))
     ledger = bench.core.ledger
     assert int(ledger.rows[bench.core.network.operators.slot_of[late.query.root]]) == -3
     bench.arrive(3)
@@ -336,7 +336,7 @@ def test_a_source_that_runs_gets_another_log_with_a_later_query_and_keeps_what_i
     query = QueryNode(QueryId(9), "other", OperatorId(50), (source.id, OperatorId(50)))
     reader = OperatorNode(OperatorId(50), "box", (EdgeId(60),), (LogId(78),))
     bench.handle(QueryAdded(GraphDelta(query, (wider, reader), (Edge(EdgeId(60), LogId(77), source.id, OperatorId(50)),))))
-    bench.handle(Spliced(QueryId(9), ((EdgeId(60), 0),)))
+    bench.handle(Spliced(QueryId(9), ((EdgeId(60), EdgeStart(0)),)))
     assert int(bench.core.ledger.log_rows[network.logs.slot_of[source.outputs[0]]]) == 3
     bench.handle(Arrived(LogId(77), 5, 5, 0, total=5))
     assert bench.core.ledger.rows_at[network.operators.slot_of[OperatorId(50)]] == 5
@@ -372,3 +372,34 @@ def test_slowdown_is_by_what_was_measured_not_by_what_costs_were_guessed(declare
         assert report.slowdown_max == 1_000.0  # as if a workload had said what a row takes, and was wrong
     else:
         assert report.slowdown_mean == report.slowdown_max == pytest.approx(10.0)
+
+
+def test_a_control_item_that_comes_between_a_readers_attachment_and_its_answer_waits_for_it() -> None:
+    bench = Bench()
+    log = bench.builder.log(bench.source)
+    bench.handle(Arrived(log, 0, controls=2, controls_total=2))
+    late = bench.builder.query("late", Box(10, 1.0, bench.source, label="late"))
+    bench.handle(QueryAdded(late))
+    # The engine attaches the reader behind three control items, of which one is told of later; then a fourth comes, and is told at once.
+    bench.handle(Arrived(log, 0, controls=1, controls_total=4))
+    bench.handle(Spliced(late.query.id, ((EdgeId(late.edges[0].id), EdgeStart(0, 3)),)))
+    slot = bench.core.network.operators.slot_of[late.query.root]
+    assert int(bench.core.ledger.controls[slot]) == 1
+    bench.handle(Arrived(log, 0, controls=1, controls_total=3))
+    assert int(bench.core.ledger.controls[slot]) == 1, "the third one was before the reader"
+
+
+def test_what_comes_to_a_stream_that_nobody_reads_yet_is_its_first_readers_if_it_came_behind_it() -> None:
+    bench = Bench()
+    network = bench.core.network
+    source = network.node(network.operators.slot_of[bench.builder.operator(bench.source)])
+    wider = replace(source, outputs=(*source.outputs, LogId(77)))
+    query = QueryNode(QueryId(9), "other", OperatorId(50), (source.id, OperatorId(50)))
+    reader = OperatorNode(OperatorId(50), "box", (EdgeId(60),), (LogId(78),))
+    bench.handle(QueryAdded(GraphDelta(query, (wider, reader), (Edge(EdgeId(60), LogId(77), source.id, OperatorId(50)),))))
+    # Of the first hundred rows and two control items nobody told; the reader begins behind them, and a row and the end come behind it.
+    bench.handle(Arrived(LogId(77), 1, 8, 1, total=101, controls_total=2))
+    bench.handle(Arrived(LogId(77), 0, controls=1, total=101, controls_total=3))
+    bench.handle(Spliced(QueryId(9), ((EdgeId(60), EdgeStart(100, 2)),)))
+    slot = network.operators.slot_of[OperatorId(50)]
+    assert (bench.core.ledger.rows_at[slot], int(bench.core.ledger.controls[slot])) == (1, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from millstream.engine.data.graph import EdgeId, LogId, OperatorId, QueryId
-from millstream.engine.data.work import WorkOrder, WorkReceipt
+from millstream.engine.data.work import EdgeStart, WorkOrder, WorkReceipt
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.drivers import live as live_module
 from millstream.scheduler.drivers.live import LiveScheduler
@@ -70,7 +70,7 @@ class SharedBoxes:
                 self.results.append((emission.operator, emission.rows))
         return receipt
 
-    def splice(self, splice: Splice) -> dict[EdgeId, int]:
+    def splice(self, splice: Splice) -> dict[EdgeId, EdgeStart]:
         with self.lock:
             return self.boxes.splice(splice)
 

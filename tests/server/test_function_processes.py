@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -273,3 +275,42 @@ def test_a_frame_is_never_longer_than_its_bound() -> None:
         frames.read_frame(read, frames.within(60))
     os.close(read)
     os.close(write)
+
+
+STOPS_AND_WAITS = """
+import os, signal, sys, threading, time
+from millstream.server.functions.processes import spawn
+made = []
+asked = threading.Thread(target=lambda: made.append(spawn(lambda lifeline: (sys.executable, "-I", "-c", CHILD, str(lifeline)))))
+asked.start(); asked.join()
+process, _ = made[0]
+os.set_blocking(process.stdout.fileno(), True)
+assert process.stdout.read(1) == b"+"
+os.kill(process.pid, signal.SIGSTOP)
+os.waitpid(process.pid, os.WUNTRACED)
+print(process.pid, flush=True)
+time.sleep(60)
+"""
+CHILD = """
+import sys, time
+from millstream.server.functions.child import die_with_the_server
+die_with_the_server(int(sys.argv[1]))
+sys.stdout.write("+"); sys.stdout.flush()
+time.sleep(60)
+"""
+
+
+@linux
+def test_a_process_that_was_stopped_ends_with_a_server_that_is_killed() -> None:
+    source = f"CHILD = {CHILD!r}\n{STOPS_AND_WAITS}"
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        stopped = int(parent.stdout.readline())
+        handle = os.pidfd_open(stopped)
+        assert not select.select([handle], [], [], 0.2)[0], "it must outlive the thread that asked for it"
+        parent.send_signal(signal.SIGKILL)
+        ended = select.select([handle], [], [], 30.0)[0]
+        os.close(handle)
+        if not ended:
+            os.kill(stopped, signal.SIGKILL)
+    assert ended, "it is stopped for ever"

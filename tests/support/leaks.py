@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 THREAD_JOIN_SECONDS_MAX = 2.0  # a pool that was told to stop may still be on its way out; one that was not, never ends
+LASTING = "starts"  # the thread that starts processes lasts as long as this one (`server/functions/processes.py`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ def left_behind(before: Belongings, *, sockets: bool = True, children: bool = Tr
 
 
 def _running(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
+    threads = [thread for thread in threads if not thread.name.startswith(LASTING)]
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join(THREAD_JOIN_SECONDS_MAX)
