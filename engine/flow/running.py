@@ -8,7 +8,6 @@ the call before it to push.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, Protocol
@@ -90,6 +89,8 @@ class Elsewhere(Protocol):
     def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> Sequence[DoneElsewhere | Exception | None]:
         """Have calls of operators that are in this process done, one after the other; returns what came of each.
 
+        What it waits beyond the calls' own time is noted in the thread's allowance: it is nobody's cost.
+
         That is an exception where the logic raised it, or the operator is lost: CutAt and TooMuchAtOnce where nothing has come of it. None
         where it was not begun, as those before it took longer than the budget.
         """
@@ -117,13 +118,9 @@ class Elsewhere(Protocol):
 
 
 def done_elsewhere(call: CallElsewhere) -> DoneElsewhere:
-    """Have one call done where its operators are, and wait for it; the time that others had their turn there is nobody's cost.
-
-    Raises what the logic raises, or why it is lost.
-    """
+    """Have one call done where its operators are, and wait for it. Raises what the logic raises, or why it is lost."""
     there = call.operators[-1].elsewhere
     assert there is not None
-    began_ns = time.perf_counter_ns()
     (done,) = there.do((call,), None)
     assert done is not None
     if isinstance(done, Exception):
@@ -131,7 +128,6 @@ def done_elsewhere(call: CallElsewhere) -> DoneElsewhere:
     allowance = own()
     if allowance is not None:
         allowance.claimed = done.claimed
-        allowance.waited_ns += max(0, time.perf_counter_ns() - began_ns - done.cost_ns)
     return done
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 from millstream.engine.data import limits
-from millstream.engine.data.allowance import unbounded
+from millstream.engine.data.allowance import own, unbounded
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
 from millstream.engine.flow.running import CallElsewhere, DoneElsewhere, RunningOperator
@@ -46,7 +47,12 @@ class Placed:
     def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> list[DoneElsewhere | Exception | None]:
         """Have the worker do calls of operators that it has."""
         under_way = [_under_way(call) for call in calls]
+        began_ns = time.perf_counter_ns()
         answers = self.worker.ask_all([one.asked for one in under_way], budget_ns)
+        allowance = own()
+        if allowance is not None:
+            at_work_ns = sum(answer.cost_ns for answer in answers if isinstance(answer, Answer))
+            allowance.waited_ns += max(0, time.perf_counter_ns() - began_ns - at_work_ns)
         return [
             answer if isinstance(answer, Exception | None) else one.done(answer) for one, answer in zip(under_way, answers, strict=True)
         ]
