@@ -73,9 +73,8 @@ class OutputSums:
 
     def copy(self) -> OutputSums:
         """Return one that counts on by itself."""
-        found = OutputSums.__new__(OutputSums)
-        found.response_ns, found.slowdown, found.tardiness_ns = self.response_ns.copy(), self.slowdown.copy(), self.tardiness_ns.copy()
-        found.utility_total, found.missed = self.utility_total, self.missed
+        found = OutputSums()
+        found.merge(self)
         return found
 
     @property
@@ -123,9 +122,7 @@ class QueryMeasures:
 
     def copy(self) -> QueryMeasures:
         """Return one that counts on by itself; what waits is counted there anew, so that copying takes microseconds."""
-        found = QueryMeasures.__new__(QueryMeasures)
-        found.query, found.identity = self.query, self.identity
-        found._epoch_ns, found._late_from_ns = self._epoch_ns, self._late_from_ns
+        found = QueryMeasures(self.query, self._epoch_ns)
         found.tally, found.staleness = self.tally.copy(), self.staleness.copy()
         found._arrivals, found._finished, found._counts, found._ideals = (
             self._arrivals[:], self._finished[:], self._counts[:], self._ideals[:]

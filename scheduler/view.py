@@ -41,23 +41,23 @@ class View:
     unit's entry; Σ S_i/T_i is `normalized_output`, Σ S_i/T_i² `normalized_square`.
     """
 
-    def __init__(self, ledger: Ledger, estimates: Estimates, units: UnitSet) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates, units: UnitSet, part: tuple[View, IntColumn] | None = None) -> None:
+        """Show all units, or of another view those at an index, with the columns that it has."""
         self.ledger = ledger
         self.estimates = estimates
         self.units = units
-        self._version = -1
-        self._columns: dict[str, FloatColumn] = {}
-        self._shape: dict[str, FloatColumn] = {}
-        self._index: IntColumn | None = None
-        self._table: IntColumn | None = None
-        self.shared: dict[str, object] = {}
+        whole = part[0] if part else None
+        self._index: IntColumn | None = part[1] if part else None
+        self._version: int = whole._version if whole else -1
+        self._columns: dict[str, FloatColumn] = whole._columns if whole else {}
+        self._shape: dict[str, FloatColumn] = whole._shape if whole else {}
+        self._table: IntColumn | None = whole._table if whole else None
+        self.shared: dict[str, object] = whole.shared if whole else {}
         """What a policy keeps beside a column until the units change."""
 
     def only(self, units: IntColumn) -> View:
         """Return the same view restricted to these units, in this order."""
-        part = View.__new__(View)
-        part.__dict__.update(self.__dict__)
-        part._index = units
+        part = View(self.ledger, self.estimates, self.units, (self, units))
         part._sync()
         return part
 

@@ -37,6 +37,7 @@ PATTERNS = (r"(took [0-9]+ ms.*){9}", r"z[0-9]+;.*z[0-9]+;.*zx", r"([a-z]+ [0-9]
 PROBED = 50  # one row in so many is a result by itself, to measure latency
 RECOVERY_S = 20.0  # at a quarter of the capacity, after which nothing may be dropped any more
 ANSWER_S = 60.0
+ONSET_S = 5  # the seconds after the load has doubled that are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +96,17 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
 
 def figures(run: Run, one: BenchClass) -> Figures:
     """Return the figures of a class while the load was double."""
-    seen = run.seen[one.name]
     first, last = run.double_s
-    waits = sorted(w for due, w in zip(seen.due_s, seen.latency_s, strict=True) if first <= due < last)
+    waits = _waits(run, one, first, last)
     offered, shed = _sums(run, one, first, last)
     return {
         "class": one.name,
         "priority": one.priority,
         "target_ms": one.target_ms,
         "p50_ms": 1e3 * waits[len(waits) // 2],
-        "p99_ms": 1e3 * waits[min(len(waits) - 1, int(0.99 * len(waits)))],
+        "p99_ms": _p99_ms(waits),
+        "p99_first_second_ms": _p99_ms(_waits(run, one, first, first + 1.0)),
+        "p99_then_ms": max(_p99_ms(_waits(run, one, first + second, first + second + 1.0)) for second in range(1, ONSET_S)),
         "loss_percent": 100.0 * shed / max(1, offered),
         "recovery_s": recovery_s(run) if one.may_shed else None,
         "rows_per_s": 2.0 * run.rate,
@@ -112,6 +114,16 @@ def figures(run: Run, one: BenchClass) -> Figures:
         "peak_rss_mb": run.peak_mb,
         "policy": "cqc",
     }
+
+
+def _waits(run: Run, one: BenchClass, first_s: float, last_s: float) -> list[float]:
+    """Return the latencies of single rows that were due in a time, ascending, in s."""
+    seen = run.seen[one.name]
+    return sorted(w for due, w in zip(seen.due_s, seen.latency_s, strict=True) if first_s <= due < last_s)
+
+
+def _p99_ms(waits: list[float]) -> float:
+    return 1e3 * waits[min(len(waits) - 1, int(0.99 * len(waits)))] if waits else 0.0
 
 
 def _sums(run: Run, one: BenchClass, first_s: float, last_s: float) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal, children, walk
+from millstream.engine.expressions.patterns import test_of_all_rows
 
 Bounds = tuple[int, int]
 INT64_BOUNDS: Bounds = (INT64_MIN, INT64_MAX)
@@ -118,7 +119,7 @@ def _fails_itself(expression: Expression) -> bool:
     if expression.function in ("/", "%"):
         return not _safe_division(expression)
     if expression.function in ("like", "ilike", "regexp_like"):
-        return not isinstance(expression.arguments[1], Literal)
+        return test_of_all_rows(expression) is None
     if expression.function in ("round", "trunc", "floor", "ceil", "abs"):
         return _rounding_fails(expression)
     return expression.function not in ("extract",) or expression.options[:1] == ("epoch",)

@@ -131,15 +131,29 @@ def build_pattern(call: Call, compiler: Compiler) -> Kernel:
         return always_null(BOOLEAN)
     text, pattern, *_ = call.arguments
     inner = compiler.kernel(text)
-    if not is_constant(pattern):
+    test = test_of_all_rows(call)
+    if test is None:
         return _varying_pattern(inner, compiler.kernel(pattern), _maker(call))
-    test = _constant_test(call)
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         texts = inner(rows, context)
         return Column(BOOLEAN, mask_from_arrow(test(texts.values)), texts.validity())
 
     return kernel
+
+
+def test_of_all_rows(call: Call) -> Test | None:
+    """Return the test of a constant pattern.
+
+    None for a column, and for a bad pattern: one that was written as a constant was refused where it was bound, so a rule put it in the
+    place of a column, and its rows fail as they do without the rule.
+    """
+    if not is_constant(call.arguments[1]) or any(is_null_literal(a) for a in call.arguments):
+        return None
+    try:
+        return _maker(call)(constant_value(call.arguments[1]))
+    except ValueError:
+        return None
 
 
 def _constant_test(call: Call) -> Test:

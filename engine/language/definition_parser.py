@@ -307,7 +307,9 @@ class DefinitionParser(TypeParser, SelectParser):
         self.expect("FRESHNESS", where="after MIN")
         share = self.number("the share of the time for which the table is to be fresh")
         if not 0.0 < share < 1.0:
-            raise self.problem(f"a freshness of {share:g} is not between 0 and 1, without both", self.previous)
+            raise self.problem(
+                f"MIN FRESHNESS is a share of the time, above 0 and below 1, not {share:g}", self.previous, hint="write MIN FRESHNESS 0.9"
+            )
         return share
 
     def _durability(self) -> str:

@@ -25,7 +25,7 @@ from millstream.engine.expressions.functions import callable_names, is_function
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, walk
 from millstream.engine.expressions.patterns import PATTERN_FUNCTIONS, check_patterns
 from millstream.engine.expressions.user_functions import UserFunction, call_user_function
-from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
+from millstream.engine.language.column_types import DECIMAL_NAMES, TIMESTAMP_DIGITS_MAX, TYPE_NAMES, parameters_of_node, type_of_node
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.logical import Role
 from millstream.engine.plan.scope import WINDOW_TIME, Scope, folded, located, place_of
@@ -471,10 +471,20 @@ def _unknown_function(name: str) -> UnknownName:
 
     in_force = _IN_FORCE.get()
     own = () if in_force is None else in_force.names()
-    mend = hint(WordPlace.FUNCTION, name) or did_you_mean(name.upper(), [n.upper() for n in (*callable_names(), *aggregate_names(), *own)])
+    mend = (
+        hint(WordPlace.FUNCTION, name)
+        or _as_type(name)
+        or did_you_mean(name.upper(), [n.upper() for n in (*callable_names(), *aggregate_names(), *own)])
+    )
     if name in _NEEDS_OVER:
         mend = f"write {name.upper()}(…) OVER (PARTITION BY k)"
     return UnknownName(f"there is no function {name.upper()}{' without OVER' if name in _NEEDS_OVER else ''}", hint=mend)
+
+
+def _as_type(name: str) -> str | None:
+    word = name.upper()
+    type_ = f"{word}(12, 2)" if word in DECIMAL_NAMES else word
+    return f"{word} is a type: write CAST(x AS {type_})" if word in DECIMAL_NAMES or word in TYPE_NAMES else None
 
 
 def _instead_of_column(name: str) -> str | None:

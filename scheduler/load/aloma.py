@@ -35,7 +35,7 @@ FLOOR: Final = 0.25
 
 WAIT_SHARE: Final = 0.35
 """The part of the target that a backlog may take. Of a steady load the 99th percentile then stays about within the target, not only the
-mean (virtual time, three classes at two and four times the capacity: 0.3 to 0.5 s of 0.5 s, from the first second on)."""
+mean (virtual time, three classes at two and four times the capacity: 0.3 to 0.5 s of 0.5 s, from the second second on)."""
 
 BACKLOG_SHARE_MAX: Final = 0.9
 GROWING_FROM: Final = 0.25

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]
 
 _STEPS_MAX = 200
+_NEVER = 1e-30
+"""Changes in a period up to which a copy counts as one that never changes: its gain would be too small for a number."""
 _CLOSE = 1e-10
 """How near to the budget, as a part of it, a solution must come."""
 
@@ -82,12 +84,13 @@ def solved(copies: Copies, budget: float, counts: Column) -> Column:
     asked = float((counts * copies.sizes * polls).sum())
     if asked >= budget:
         return polls * (budget / asked)
-    wanted = np.flatnonzero((copies.changes > 0.0) & (copies.access > 0.0))
+    wanted = np.flatnonzero((copies.changes > _NEVER) & (copies.access > 0.0))
     if not len(wanted):
         return polls
     least, budget = polls[wanted], budget - asked + float((counts * copies.sizes * polls)[wanted].sum())
     changes, cost = copies.changes[wanted], counts[wanted] * copies.sizes[wanted]
-    worth = copies.access[wanted] / (changes * copies.sizes[wanted])  # the greatest μ at which it is polled
+    access = copies.access[wanted] / copies.access.max()
+    worth = access / (changes * copies.sizes[wanted])  # the greatest μ at which it is polled
 
     def at(log_price: float) -> Column:
         gain = math.exp(log_price) / worth

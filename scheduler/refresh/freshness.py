@@ -31,23 +31,35 @@ def perceived(access: Column, polls: Column, changes: Column) -> float:
     return float((access * freshness(polls, changes)).sum() / access.sum())
 
 
+_SMALL = 1e-3
+
+
 def distinct_gain(ratio: Column) -> Column:
-    """Return h(x) = 1 - (1 + x) e^(-x), by which λ ∂F/∂f at x = λ/f: it rises from 0 to 1."""
-    return np.asarray(-np.expm1(-ratio) - ratio * np.exp(-ratio))
+    """Return h(x) = 1 - (1 + x) e^(-x), by which λ ∂F/∂f at x = λ/f: it rises from 0 to 1.
+
+    Of small x by its series, where no digit cancels.
+    """
+    small = np.minimum(ratio, _SMALL)
+    series = small**2 * (0.5 - small / 3.0 + small**2 / 8.0 - small**3 / 30.0)
+    return np.where(ratio < _SMALL, series, -np.expm1(-ratio) - ratio * np.exp(-ratio))
 
 
 _RATIOS = np.geomspace(1e-9, 700.0, 8_192)
+_GAIN_MIN = 1e-16
 _ROOTS = np.sqrt(distinct_gain(_RATIOS))  # near 0 h is x²/2: its root is nearly straight there
 
 
 def ratio_of(gain: Column) -> Column:
-    """Return x with h(x) = `gain`, for gains between 0 and 1: looked up, then two steps of Newton's method."""
+    """Return x with h(x) = `gain`, for gains between 0 and 1: looked up, then two steps of Newton's method.
+
+    Gains below the table's, of copies that hardly ever change, by the series of h, which is x²/2 there.
+    """
     ratio = np.interp(np.sqrt(gain), _ROOTS, _RATIOS)
     for _ in range(2):
         slope = ratio * np.exp(-ratio)
         step = np.divide(distinct_gain(ratio) - gain, slope, out=np.zeros_like(ratio), where=slope > 1e-300)
         ratio = np.maximum(ratio - step, ratio / 2.0)
-    return ratio
+    return np.where(gain < _GAIN_MIN, np.sqrt(2.0 * gain), ratio)
 
 
 _RATES = np.geomspace(1e-9, 1e9, 8_192)

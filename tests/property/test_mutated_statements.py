@@ -9,10 +9,12 @@ import json
 import os
 import random
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from millstream.client.errors import MillstreamError
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language import statements as say
@@ -27,9 +29,14 @@ from millstream.engine.plan.plan_writer import to_plan_object
 from millstream.server.run.embedded import Replay, run_replay
 
 from tests.support.catalogs import catalog_of
+from tests.support.live_server import Harness, run
 from tests.support.mutations import mutated, statements
 
 FAULT = re.compile(r"query \S+ failed|fault of millstream")
+WORDS = (  # of statements that only a server has, or that are rare among the others: half of what it is asked has one of them
+    *("ARCHIVE", "HISTORY", "history = 'archive'", "REFRESH", "UNNEST", "STRUCT", "JSON", "MAP", "FETCH"),
+    *("SHOW WORKERS", "SHOW TABLES", "SHOW ARCHIVES", "SHOW QUERIES", "EXPLAIN QOS", "START RECORDING", "DROP STREAM", "CREATE CLASS"),
+)
 MUTATIONS = int(os.environ.get("MUTATIONS", "3000"))
 STREAMS = (
     "CREATE STREAM s (ts BIGINT, k TEXT, v DOUBLE, x INT, y INT, n BIGINT, name TEXT, d DECIMAL(10, 2), i INT, t TEXT, b BOOLEAN) "
@@ -125,4 +132,34 @@ def test_no_text_of_a_statement_is_a_fault_of_millstream_once_rows_come(seed: in
             continue
         if any(FAULT.search(said) for said in [*outcome.messages, outcome.failure or ""]):
             found.append(f"{text}\n  {outcome.messages} {outcome.failure}")
+    assert found == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(MUTATIONS)
+def test_no_text_of_a_statement_is_a_fault_of_a_server(seed: int, tmp_path: Path) -> None:
+    """Everything that a server executes, on a disk, with archives, tables from files, history and FETCH."""
+    rare = [text for text in statements() if any(word in text for word in WORDS)]
+    assert [word for word in WORDS if not any(word in text for text in rare)] == []
+    choice, found = random.Random(seed), []
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        for number in range(MUTATIONS // 5):
+            if number % 100 == 0:  # some of what was asked has dropped them
+                for text in STREAMS:
+                    with suppress(MillstreamError):
+                        await client.execute(text)
+            text = mutated(choice, choice.choice(choice.choice((rare, statements()))))
+            try:
+                await client.execute(text)
+            except MillstreamError as refused:
+                if refused.code == "internal" or FAULT.search(str(refused)):
+                    found.append(f"{text}\n  {refused}")
+            if not client.is_open:
+                found.append(f"{text}\n  the connection is closed")
+                client = await harness.client()
+        assert client.is_open
+
+    run(test, within_s=MUTATIONS, data_dir=str(tmp_path / "data"), files_dir=str(tmp_path))
     assert found == []

@@ -21,6 +21,7 @@ from millstream.server.functions.processes import descendants
 
 pytestmark = pytest.mark.process
 START_S = 30.0
+MODULES_MAX = 300
 COMMAND = [sys.executable, "-c", "from millstream.server.serve_command import command; command()"]
 
 
@@ -33,6 +34,24 @@ def start(*arguments: str) -> tuple[subprocess.Popen[str], int]:
         if event["event"] == "listening":
             return process, int(event["port"])
     raise AssertionError(f"the server left with {process.wait()}")
+
+
+def test_a_server_that_listens_has_loaded_three_hundred_of_our_modules_at_most() -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0"], stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    )
+    assert process.stderr is not None
+    loaded = set()
+    for line in process.stderr:
+        if line.startswith("import time:"):
+            loaded.add(line.rpartition("|")[2].strip())
+        elif '"listening"' in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=START_S)
+    ours = {name for name in loaded if name.partition(".")[0] == "millstream"}
+    assert "millstream.server.live" in ours
+    assert len(ours) <= MODULES_MAX
 
 
 @contextmanager

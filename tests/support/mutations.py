@@ -15,7 +15,9 @@ from millstream.engine.language.dialect import MONTHS, UNITS_US
 
 from tests.support.tree import ROOT
 
-TOKEN = re.compile(r"--[^\n]*|'(?:[^']|'')*'|\"[^\"]*\"|[^\W\d]\w*|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|<=|>=|<>|!=|\|\||::|=>|\S")
+TOKEN = re.compile(
+    r"--[^\n]*|'(?:[^']|'')*'|\"[^\"]*\"|[^\W\d]\w*|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|<=|>=|<>|!=|->>?|#>>?|!?~\*?|\|\||::|=>|\S"
+)
 STATEMENT = re.compile(r"\s*(SELECT|CREATE|INSERT|DROP|START|STOP|PAUSE|RESUME|SHOW|DESCRIBE|EXPLAIN|SET|FETCH|WITH|[IDR]STREAM)\b", re.I)
 BLOCK = re.compile(r"^```sql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STATEMENT_LENGTH_MAX = 2_000  # of the corpus; longer ones are about length alone
@@ -81,14 +83,29 @@ def tokens() -> tuple[str, ...]:
     return tuple(sorted({token for text in statements() for token in TOKEN.findall(text)} | words))
 
 
+def _kind(token: str) -> str:
+    return "word" if token[0].isalpha() else "value" if token[0] in "'0123456789" else "sign"
+
+
+@cache
+def _alike() -> dict[str, tuple[str, ...]]:
+    kinds: dict[str, list[str]] = {}
+    for token in tokens():
+        kinds.setdefault(_kind(token), []).append(token)
+    return {kind: tuple(found) for kind, found in kinds.items()}
+
+
 def mutated(choice: random.Random, text: str) -> str:
-    """Return the text with up to three tokens deleted, doubled, swapped or replaced, by others of the corpus or a piece of a statement."""
+    """Return the text with up to three tokens deleted, doubled, swapped or replaced, by others of the corpus or a piece of a statement.
+
+    Half of the changes put a token of the same kind there, so that many texts get past the parser.
+    """
     found = TOKEN.findall(text)
     for _ in range(choice.choice((1, 1, 1, 2, 3))):
         if not found:
             break
         at, other = choice.randrange(len(found)), choice.randrange(len(found))
-        match choice.randrange(6):
+        match choice.randrange(12):
             case 0:
                 del found[at]
             case 1:
@@ -101,6 +118,8 @@ def mutated(choice: random.Random, text: str) -> str:
                 donor = TOKEN.findall(choice.choice(statements()))
                 start = choice.randrange(len(donor))
                 found[at : at + choice.randrange(2)] = donor[start : start + choice.randint(1, 8)]
-            case _:
+            case 5:
                 found[at] = found[other]
+            case _:
+                found[at] = choice.choice(_alike()[_kind(found[at])])
     return " ".join(found)

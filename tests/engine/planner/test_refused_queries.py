@@ -53,6 +53,8 @@ CASES = [
     ("SELECT q.* FROM s", UnknownName, "no q in FROM", (1, 8)),
     ("SELECT k FROM s JOIN r ON s.k = r.k WITHIN 1 SECOND", UnknownName, "column k is ambiguous.*r.k or s.k", (1, 8)),
     ("SELECT UPER(name) FROM s", UnknownName, "no function UPER.*did you mean UPPER", (1, 8)),
+    ("SELECT DECIMAL(k, 2) FROM s", UnknownName, r"no function DECIMAL.*write CAST\(x AS DECIMAL\(12, 2\)\)", (1, 8)),
+    ("SELECT VARCHAR(name) FROM s", UnknownName, r"no function VARCHAR.*write CAST\(x AS VARCHAR\)", (1, 8)),
     ("SELECT NOW() FROM s", UnknownName, "no function NOW.*clock", (1, 8)),
     ("SELECT k FROM s,\n s WHERE s.k = s.k", Unsupported, "s appears twice in FROM", (1, 16)),
     ("SELECT v + name FROM s", TypeProblem, r"DOUBLE \+ TEXT is not defined", (1, 8)),

@@ -48,10 +48,18 @@ def test_freshness_by_hand() -> None:
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(ratio=st.floats(1e-6, 30.0))
+@given(ratio=st.one_of(st.floats(1e-6, 30.0), st.floats(-80.0, -6.0).map(lambda power: 10.0**power)))
 def test_the_inverse_of_the_gain(ratio: float) -> None:
     gain = distinct_gain(np.array([ratio]))
     assert distinct_gain(ratio_of(gain))[0] == pytest.approx(gain[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("changes", [10.0**-power for power in (0, 5, 8, 9, 10, 12, 16, 24, 29, 31, 100, 308, 320)])
+def test_copies_that_hardly_ever_change_have_a_plan(changes: float) -> None:
+    alone = perceived_polls(Copies(np.array([changes]), np.array([changes]), np.ones(1), np.full(1, 0.1)), 5.0)
+    assert alone.tolist() == pytest.approx([5.0 if changes > 1e-30 else 0.1])
+    pair = perceived_polls(Copies(np.array([changes, 1.0]), np.array([changes, 0.1]), np.ones(2), np.full(2, 0.1)), 5.0)
+    assert pair.sum() == pytest.approx(5.0)
 
 
 COPIES = st.lists(st.tuples(st.floats(0.01, 5.0), st.floats(0.01, 20.0), st.floats(0.1, 8.0)), min_size=2, max_size=12)

@@ -97,6 +97,16 @@ def test_rates_of_change_are_learnt_and_no_copy_is_forgotten() -> None:
     assert set(polled.copies) == {"still", "calm"}
 
 
+def test_copies_that_never_change_are_polled_on_whoever_reads_them() -> None:
+    """Their learnt rate falls towards nothing; a plan had no end then."""
+    polled = poller()
+    for name, fresh_min in (("a", 0.9), ("b", 0.0)):
+        polled.add(name, 1.0, 0, fresh_min=fresh_min)
+    found = run(polled, 600.0)
+    assert {name for _, name in found[-100:]} == {"a", "b"}
+    assert polled.copies["a"].changes_a_second < 1e-12
+
+
 def test_what_is_read_more_is_polled_more_and_that_fades() -> None:
     polled = poller(budget=1.0)
     for name in ("a", "b"):
