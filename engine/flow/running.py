@@ -118,7 +118,7 @@ class Elsewhere(Protocol):
 
 
 def done_elsewhere(call: CallElsewhere) -> DoneElsewhere:
-    """Have one call done where its operators are, and wait for it. Raises what the logic raises, or why it is lost."""
+    """Have one call done where its operators are; returns what came of it. Raises what the logic raises, or why it is lost."""
     there = call.operators[-1].elsewhere
     assert there is not None
     (done,) = there.do((call,), None)
