@@ -12,7 +12,7 @@ from millstream.client.errors import MillstreamError
 from millstream.client.render import aligned
 
 Row = Mapping[str, Any]
-STATEMENTS = ("QUERIES", "STREAMS", "CLASSES", "POLICIES", "SCHEDULER", "WATERMARKS")
+STATEMENTS = ("QUERIES", "STREAMS", "CLASSES", "POLICIES", "SCHEDULER", "WATERMARKS", "WORKERS")
 LONG_COLUMNS = ("failure", "columns", "definition", "text")
 OPERATOR_COLUMNS = {  # of EXPLAIN ANALYZE, with short titles: the table fits the box of 80 columns
     "kind": "operator",
@@ -184,7 +184,7 @@ def board(now: Look, before: Look | None = None) -> Board:
         "queries": [{**row, "shed_percent": _share(row.get("shed"), row.get("accepted"))} for row in queries],
         "streams": [{**row, "behind_ms": behind.get(str(row["name"]))} for row in streams],
         "classes": [{**row, "target_ms": _milliseconds(row.get("target"))} for row in now.table("CLASSES")],
-        "workers": _workers(scheduler, earlier, seconds),
+        "workers": [*_workers(scheduler, earlier, seconds), *map(_worker, now.table("WORKERS"))],
     }
     panes = {
         pane.name: Pane(pane.name, pane.title, pane.columns, tuple(_complete(pane, row) for row in shown[pane.name])) for pane in PANES
@@ -240,7 +240,7 @@ def _workers(now: Mapping[str, str], before: Mapping[str, str], seconds: float |
     busy = grown("busy_ns")
     deciding = _float(now.get("deciding_share"))
     rows = (
-        ("worker threads", now.get("workers")),
+        ("workers", now.get("workers")),
         ("busy", None if busy is None else f"{figures.significant(busy / 1e9)} cores"),
         ("deciding", figures.percent(None if deciding is None else 100.0 * deciding)),
         ("orders", figures.rate(grown("orders"))),
@@ -253,6 +253,14 @@ def _workers(now: Mapping[str, str], before: Mapping[str, str], seconds: float |
         ("failures", figures.count(_float(now.get("failures")))),
     )
     return [{"name": name, "value": value} for name, value in rows] if now else []
+
+
+def _worker(row: Row) -> Row:
+    """Return the line of a worker process."""
+    ended = int(row.get("ends") or 0)
+    ends = f", ended {'once' if ended == 1 else f'{ended} times'}" if ended else ""
+    value = f"{figures.percent(row.get('load_percent'))}, {figures.count(row.get('operators'))} operators, "
+    return {"name": f"worker {row['worker']}", "value": f"{value}{figures.size(row.get('state_bytes'))}{ends}"}
 
 
 def _float(text: str | None) -> float | None:

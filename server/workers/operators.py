@@ -27,12 +27,13 @@ _keys = count(1)
 
 
 class Placed:
-    """See `Elsewhere`. `why` says why it is in that worker."""
+    """See `Elsewhere`. `why` says why it is in that worker, which may be another one after a move."""
 
     def __init__(self, worker: Worker, running: RunningOperator, about: bytes, state: Buffer, why: str) -> None:
         self.worker = worker
         self.why = why
         self._running = running
+        self._about = about
         self.installed = Installed(next(_keys), about, state)
         worker.operators[self.installed.key] = self.installed
         self._held = running.logic.state_rows(), running.logic.state_bytes()
@@ -82,6 +83,14 @@ class Placed:
     def leave(self) -> None:
         """Let the worker forget it."""
         self.worker.drop(self.installed)
+
+    def move(self, worker: Worker, why: str) -> None:
+        """Go on in another worker, with the state as it is; no call may be under way. Raises what `snapshot` raises, and stays then."""
+        state = self.snapshot()
+        self.worker.drop(self.installed)
+        self.worker, self.why = worker, why
+        self.installed = Installed(next(_keys), self._about, state)
+        worker.operators[self.installed.key] = self.installed
 
     # --- calls ---
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from millstream.engine.data.errors import BoundReached
+from millstream.scheduler.placement import Move
 from millstream.server.run.embedded import Replay, run_replay
 from millstream.server.workers.operators import Placed
 from millstream.server.workers.process import Installed, WorkerBounds, WorkerLost
@@ -150,6 +151,9 @@ def test_a_live_server_answers_alike_although_its_workers_are_killed(workers: in
             await publisher.send(batch)
             if is_killed and number % 15 == 10:
                 assert pool is not None
+                group = pool.groups()[number % len(pool.groups())]
+                with harness.server.application.runtime.still():
+                    pool.move(Move(group[0].id, 1 + number // 15 % workers, "in a test"))
                 victim = pool.workers[int(rng.integers(len(pool.workers)))]
                 victim.kill()
                 await publisher.flush()
@@ -157,6 +161,7 @@ def test_a_live_server_answers_alike_although_its_workers_are_killed(workers: in
             shown = [tuple(row.values()) for row in await client.execute("SHOW WORKERS")]
             assert [row[0] for row in shown] == list(range(1, workers + 1))
             assert sum(row[3] for row in shown) >= 3
+            assert sum(row[6] for row in shown) >= 1, "none has moved"
             explained = "\n".join(r["explanation"] for r in await client.execute("EXPLAIN w"))
             assert "in worker" in explained
             assert "in the server, as results leave from here" in explained
