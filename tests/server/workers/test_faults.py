@@ -120,6 +120,16 @@ def test_what_a_worker_is_asked_ends_with_the_reason() -> None:
         pool.close()
 
 
+def trouble(harness: Harness, number: int, rng: np.random.Generator) -> None:
+    """Let a group move, and end a worker."""
+    pool = harness.server.application.workers
+    assert pool is not None
+    group = pool.groups()[number % len(pool.groups())]
+    with harness.server.application.runtime.still():
+        pool.move(Move(group[0].id, 1 + number // 15 % len(pool.workers), "in a test"))
+    pool.workers[int(rng.integers(len(pool.workers)))].kill()
+
+
 @pytest.mark.parametrize("workers", [2])
 def test_a_live_server_answers_alike_although_its_workers_are_killed(workers: int, rng: np.random.Generator) -> None:
     batches = [
@@ -150,12 +160,7 @@ def test_a_live_server_answers_alike_although_its_workers_are_killed(workers: in
         for number, batch in enumerate(batches):
             await publisher.send(batch)
             if is_killed and number % 15 == 10:
-                assert pool is not None
-                group = pool.groups()[number % len(pool.groups())]
-                with harness.server.application.runtime.still():
-                    pool.move(Move(group[0].id, 1 + number // 15 % workers, "in a test"))
-                victim = pool.workers[int(rng.integers(len(pool.workers)))]
-                victim.kill()
+                trouble(harness, number, rng)
                 await publisher.flush()
         if is_killed:
             shown = [tuple(row.values()) for row in await client.execute("SHOW WORKERS")]
