@@ -254,9 +254,19 @@ class BlockingPublisher:
         """The columns of the stream."""
         return self._publisher.columns
 
-    def send(self, data: Any) -> int:
-        """Send rows or columns; returns their number. Waits for credit only."""
-        return self._client._run(self._publisher.send(data))
+    @property
+    def last(self) -> int | None:
+        """The number of the last send that the server has taken; None without a name."""
+        return self._publisher.last
+
+    @property
+    def position(self) -> bytes | None:
+        """The position that came with it."""
+        return self._publisher.position
+
+    def send(self, data: Any, *, position: bytes | None = None, number: int | None = None) -> int:
+        """Send rows or columns; returns their number. Waits for credit only. See `publisher.Publisher.send`."""
+        return self._client._run(self._publisher.send(data, position=position, number=number))
 
     def flush(self) -> Acknowledgement:
         """Wait until everything sent is settled."""
@@ -341,9 +351,9 @@ class Client:
         """Publish an Arrow table or batch, a pandas frame or a list of dicts; returns once everything is settled."""
         return self._run(self._client.publish(stream, data))
 
-    def publisher(self, stream: str) -> BlockingPublisher:
-        """Open a channel of one's own."""
-        return BlockingPublisher(self, self._run(self._client.publisher(stream)))
+    def publisher(self, stream: str, name: str | None = None) -> BlockingPublisher:
+        """Open a channel of one's own; with a `name` each of its sends is taken once. See `AsyncClient.publisher`."""
+        return BlockingPublisher(self, self._run(self._client.publisher(stream, name)))
 
     def finish(self, stream: str) -> None:
         """Say that a stream has ended."""

@@ -277,9 +277,13 @@ class AsyncClient:
             self._publishers.pop(stream, None)
             raise
 
-    async def publisher(self, stream: str) -> Publisher:
-        """Open a channel of one's own: `send` without waiting for acks, `flush` to wait for them."""
-        publisher = Publisher(self._wire, stream)
+    async def publisher(self, stream: str, name: str | None = None) -> Publisher:
+        """Open a channel of one's own: `send` without waiting for acks, `flush` to wait for them.
+
+        With a `name` (up to 255 bytes) its sends are numbered, and the server takes each number once, also over connections: `last` and
+        `position` say where to go on. A publisher that uses the name already is closed.
+        """
+        publisher = Publisher(self._wire, stream, name)
         await publisher.open()
         return publisher
 

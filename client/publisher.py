@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.client import data as conversion
 from millstream.client.errors import MillstreamError
 from millstream.client.wire import Wire
+from millstream.protocol import limits
 from millstream.protocol.batches import BatchEncoder, encode_schema
 from millstream.protocol.messages import (
     Ack,
@@ -23,6 +24,7 @@ from millstream.protocol.messages import (
     Train,
 )
 from millstream.protocol.types import Column, parse_schema
+from millstream.protocol.version import PRODUCERS_SINCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,11 +55,19 @@ class Acknowledgement:
 class Publisher:
     """One channel to a stream. `send` waits for credit only; `flush` waits for the acks and returns them summed up.
 
-    Get one from `AsyncClient.publisher`. Sends of several tasks do not mix: each takes its turn.
+    Get one from `AsyncClient.publisher`. With a `name` the server takes each of its sends once (docs/client.md).
+    Sends of several tasks do not mix: each takes its turn.
     """
 
-    def __init__(self, wire: Wire, stream: str) -> None:
+    def __init__(self, wire: Wire, stream: str, name: str | None = None) -> None:
         self.stream = stream
+        self.name = name
+        self.last: int | None = None
+        """Of a named publisher, the number of the last send that the server has taken, also over earlier connections; 0 for none."""
+        self.position: bytes | None = None
+        """The position that came with it."""
+        self._number_sent = 0
+        self._numbered: dict[int, tuple[int, bytes | None]] = {}  # message number -> number and position of a send that is not acked
         self.columns: list[Column] = []
         self._wire = wire
         self._channel = 0
@@ -76,12 +86,16 @@ class Publisher:
 
     async def open(self) -> None:
         """Open the channel; MillstreamError if the stream does not exist or may not be written."""
-        await self._wire.request(lambda request: OpenChannel(request, self.stream), self._opened)
+        if self.name is not None and (self._wire.protocol.version or 0) < PRODUCERS_SINCE:
+            raise MillstreamError("version", "this server is of a release that knows no named publishers", "install the same release there")
+        await self._wire.request(lambda request: OpenChannel(request, self.stream, self.name), self._opened)
 
     def _opened(self, answer: ChannelOpened) -> None:
         self._channel = answer.channel
         self._rows_credit = answer.rows_credit
         self._ack.durability = answer.durability
+        self.last, self.position = answer.last, answer.position
+        self._number_sent = answer.last or 0
         try:
             self.columns = parse_schema(answer.schema)
             self._shaper = conversion.Shaper(self.columns)
@@ -92,12 +106,52 @@ class Publisher:
 
     # --- sending ---
 
-    async def send(self, data: Any) -> int:
-        """Send rows or columns (as `AsyncClient.publish` takes them); returns their number. Waits while there is no credit."""
+    async def send(self, data: Any, *, position: bytes | None = None, number: int | None = None) -> int:
+        """Send rows or columns (as `AsyncClient.publish` takes them); returns their number. Waits while there is no credit.
+
+        Each send of a named publisher has a number: the one after the last, or `number`. One that the server has taken before is acked and
+        not taken again. The server keeps `position` (up to 1 KiB) with the rows. Such a send goes in one message, so it is taken whole;
+        MillstreamError (`limit`) when it does not fit one.
+        """
         async with self._turn:
+            if self.name is not None:
+                return await self._send_numbered(data, position, self._number_sent + 1 if number is None else number)
+            if position is not None or number is not None:
+                raise MillstreamError("invalid", "position and number are those of a named publisher", 'give publisher(…, name="…")')
             if conversion.is_rows(data):
                 return await self._send_rows(data)
             return await self._send_table(conversion.to_table(data))
+
+    async def _send_numbered(self, data: Any, position: bytes | None, number: int) -> int:
+        sequence: dict[str, Any] = {"sequence": number, "position": position}
+        message: Rows | Train
+        if conversion.is_rows(data):
+            values = [self._rows_shaper.shaped(row) for row in data]
+            rows = self._whole(len(values), limits.MESSAGE_ROWS_MAX)
+            await self._credit()
+            message = Rows(self._channel, self._number, values, **sequence)
+        else:
+            table = self._shaper.shaped(conversion.to_table(data)).combine_chunks()
+            rows = self._whole(int(table.num_rows), limits.TRAIN_ROWS_MAX)
+            encoder = self._encoder_for(table.schema)
+            await self._credit()
+            if rows:
+                (batch,) = table.to_batches()
+                message = Train(self._channel, self._number, rows, encoder.encode(batch), **sequence)
+            else:
+                message = Rows(self._channel, self._number, [], **sequence)
+        self._say(message, rows)
+        self._number_sent = number
+        self._numbered[self._sent_through] = number, position
+        return rows
+
+    @staticmethod
+    def _whole(rows: int, rows_max: int) -> int:
+        if rows > rows_max:
+            raise MillstreamError(
+                "limit", f"a send of a named publisher has {rows} rows, one message holds {rows_max}", "send less at once"
+            )
+        return rows
 
     async def send_row(self, values: list[Any]) -> None:
         """Send one row, in the order of `columns`, as a frame of its own. Values are as the wire has them: instants in microseconds."""
@@ -205,6 +259,10 @@ class Publisher:
                     self._ack.rejected.append(Rejection(self._first_rows.get(number, 0) + index, str(reason)))
                 case _:
                     self._end = MillstreamError("protocol", f"the server sent a rejection that cannot be read: {entry!r}")
+        for message in range(self._acked_through + 1, ack.through + 1) if self._numbered else ():
+            number, position = self._numbered.pop(message)
+            if self.last is None or number > self.last:
+                self.last, self.position = number, position
         self._acked_through = ack.through
 
     def lost(self, error: MillstreamError) -> None:

@@ -51,7 +51,9 @@ from millstream.client.commands.common import connection_options, time_format_op
 @click.option("--zone", metavar="AREA/CITY", help="Time zone of times without a zone (default: the stream's).")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option(
-    "--state", type=click.Path(path_type=Path, dir_okay=False), help="File that stores the position. A stopped feed continues from there."
+    "--state",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File for the feed's name and position. A feed that was stopped, or killed, continues after the last row that the daemon took.",
 )
 @click.option("--finish/--no-finish", default=True, show_default=True, help="End the streams after their last row.")
 @connection_options
@@ -93,7 +95,7 @@ def _run(options: dict[str, Any]) -> bool:
         with console.status("looking through the files"):
             if plan.split_by is not None:
                 plan = feeding.targets_by_value(client, session, plan, into[0].stream)
-            prepared = feeding.prepare(session, plan, options["state"])
+            prepared = feeding.prepare(session, plan, options["state"], client)
         left = sum(prepared.counted.rows) - sum(prepared.position.acked())
         look = stack.enter_context(progress_bar(console, left, WallClock().now_ns))
         result = feeding.run(prepared, client, finish=options["finish"], state=options["state"], look=look, stopping=stop_on_signal)

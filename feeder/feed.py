@@ -12,7 +12,7 @@ from typing import Any
 from millstream.feeder.errors import SourceError
 from millstream.feeder.job import Counted, FeedJob, FeedPlan, split_values
 from millstream.feeder.pace import Ahead, Clock, Pacer, Tally
-from millstream.feeder.position import Position, fingerprint_of, load_position
+from millstream.feeder.position import NamedRows, Position, fingerprint_of, load_position
 from millstream.feeder.targets import describe, split_stream_name
 
 LOOK_SECONDS = 0.2  # between two looks at the numbers; the state file is written as often
@@ -27,6 +27,7 @@ class Feed:
     counted: Counted
     position: Position
     fingerprint: str
+    named: NamedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,21 @@ def targets_by_value(client: Any, session: Any, plan: FeedPlan, base: str) -> Fe
     return replace(plan, targets=targets, conditions=(None,) * len(targets), split_values=values)
 
 
-def prepare(session: Any, plan: FeedPlan, state: Path | None) -> Feed:
-    """Run the first pass; take up the position of an earlier run if there is a state file."""
+def prepare(session: Any, plan: FeedPlan, state: Path | None, client: Any = None) -> Feed:
+    """Run the first pass; take up the position of an earlier run if there is a state file.
+
+    Then the rows go to `client` under the name that stands in the file.
+    """
     fingerprint = fingerprint_of(plan)
     streams = tuple(target.stream for target in plan.targets)
     position = Position(streams) if state is None else load_position(state, fingerprint, streams)
+    named = None
+    if state is not None and client is not None:
+        named = NamedRows(client, streams, position)
+        position.save(state, fingerprint)  # with the name, before the first row
     job = FeedJob(session, plan)
     counted = job.count(dict(enumerate(position.acked())))
-    return Feed(plan, job, counted, position, fingerprint)
+    return Feed(plan, job, counted, position, fingerprint, named)
 
 
 def run(
@@ -83,7 +91,9 @@ def run(
     or Spark raised.
     """
     plan = feed.plan
-    pacer = Pacer(client, plan.targets, feed.counted.rows, feed.position, paced=plan.rule.kind != "max", finish=finish, clock=clock)
+    pacer = Pacer(
+        feed.named or client, plan.targets, feed.counted.rows, feed.position, paced=plan.rule.kind != "max", finish=finish, clock=clock
+    )
     with (stopping or _never)(pacer.stop), Ahead(lambda: feed.job.batches(feed.counted)) as batches:
         failure: list[BaseException] = []
         thread = threading.Thread(target=_pace, args=(pacer, batches, failure), name="feeder-pace")

@@ -1,7 +1,8 @@
 """How far a feed has come, kept in a file so that a stopped one goes on where it was.
 
-Rows are numbered the same way in every run of one plan, so the count of acked rows of each stream says all. A fingerprint of the
-plan keeps a state file from being used with other files, streams or arrivals.
+Rows are numbered the same way in every run of one plan, so the count of acked rows of each stream says all. The daemon keeps that count
+too, with the rows; the file says under which name, and stands in where the daemon does not know. A fingerprint of the plan keeps a state
+file from being used with other files, streams or arrivals.
 """
 
 from __future__ import annotations
@@ -9,19 +10,41 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from millstream.feeder.errors import StateError
 from millstream.feeder.job import FeedPlan
 
 _VERSION = 1
+SEND_ROWS_MAX = 65_536  # that are taken as one
+
+
+class NamedStream(Protocol):
+    """What is needed of the client's named publisher of one stream."""
+
+    position: bytes | None
+
+    def send(self, data: Any, *, position: bytes | None = None) -> int:
+        """Send rows, and have the daemon keep a position with them."""
+        ...
+
+    def flush(self) -> Any:
+        """Wait until they are settled, and return the ack."""
+        ...
 
 
 class Position:
-    """Rows acked of each stream. Written by the pacing thread, read by others."""
+    """Rows acked of each stream. Written by the pacing thread, read by others.
 
-    def __init__(self, streams: tuple[str, ...], acked: tuple[int, ...] | None = None) -> None:
+    `name` is the feed's own, made with its state file: under it the daemon remembers how far each stream is.
+    """
+
+    def __init__(self, streams: tuple[str, ...], acked: tuple[int, ...] | None = None, name: str | None = None) -> None:
+        self.name = name or f"feed-{secrets.token_hex(8)}"
         self._streams = streams
         self._lock = threading.Lock()
         self._acked = list(acked) if acked is not None else [0] * len(streams)
@@ -31,6 +54,11 @@ class Position:
         with self._lock:
             self._acked[stream] += rows
 
+    def set(self, stream: int, rows: int) -> None:
+        """Go on behind the first `rows` rows of a stream."""
+        with self._lock:
+            self._acked[stream] = rows
+
     def acked(self) -> tuple[int, ...]:
         """Return the rows settled of each stream."""
         with self._lock:
@@ -38,13 +66,45 @@ class Position:
 
     def save(self, path: Path, fingerprint: str) -> None:
         """Write the position; a crash in the middle leaves the file as it was."""
-        state = {"version": _VERSION, "fingerprint": fingerprint, "acked": dict(zip(self._streams, self.acked(), strict=True))}
+        acked = dict(zip(self._streams, self.acked(), strict=True))
+        state = {"version": _VERSION, "fingerprint": fingerprint, "name": self.name, "acked": acked}
         beside = path.with_name(path.name + ".new")
         try:
             beside.write_text(json.dumps(state, indent=1) + "\n")
             os.replace(beside, path)
         except OSError as error:
             raise StateError(f"cannot write the state file {path}: {error.strerror}") from error
+
+
+class NamedRows:
+    """Publishes under the feed's name: the daemon keeps how far each stream is beside its rows, so a crash at any moment repeats none.
+
+    When made, it sets `position` to what the daemon knows. Where that knows nothing, as after a restart without durability, the state file
+    counts.
+    """
+
+    def __init__(self, client: Any, streams: Sequence[str], position: Position) -> None:
+        self._client = client
+        self._position = position
+        self._numbers = {stream: number for number, stream in enumerate(streams)}
+        self._publishers: dict[str, NamedStream] = {stream: client.publisher(stream, position.name) for stream in streams}
+        for stream, publisher in self._publishers.items():
+            if publisher.position is not None:
+                position.set(self._numbers[stream], int(publisher.position))
+
+    def publish(self, stream: str, data: Any) -> Any:
+        """Send a batch of rows and return the ack."""
+        upto = self._position.acked()[self._numbers[stream]]
+        publisher = self._publishers[stream]
+        for start in range(0, data.num_rows, SEND_ROWS_MAX):
+            part = data.slice(start, SEND_ROWS_MAX)
+            upto += part.num_rows
+            publisher.send(part, position=str(upto).encode())
+        return publisher.flush()
+
+    def finish(self, stream: str) -> Any:
+        """End a stream."""
+        return self._client.finish(stream)
 
 
 def load_position(path: Path, fingerprint: str, streams: tuple[str, ...]) -> Position:
@@ -63,7 +123,7 @@ def load_position(path: Path, fingerprint: str, streams: tuple[str, ...]) -> Pos
             f"{path} belongs to a feed of other files, streams or arrivals",
             hint="give the same options as before, or delete the file to start again",
         )
-    return Position(streams, tuple(int(acked[stream]) for stream in streams))
+    return Position(streams, tuple(int(acked[stream]) for stream in streams), state.get("name"))  # 0.1.0 wrote no name
 
 
 def fingerprint_of(plan: FeedPlan) -> str:

@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 import msgpack
 from millstream.protocol import limits
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import KIND_OF, KINDS, Ack, Credit, Hello, Message, Result, Row, Rows, Submit, Train
+from millstream.protocol.messages import KIND_OF, KINDS, Ack, Credit, Hello, Message, OpenChannel, Result, Row, Rows, Submit, Train
 
 _ROW_KINDS = ("row", "rows")
 
@@ -46,6 +46,7 @@ _CHECKS: dict[Any, tuple[Callable[[Any], bool], str]] = {
     bool: (lambda value: type(value) is bool, "true or false"),
     int | None: (lambda value: value is None or _is_number(value), "a number from 0 to 2^63 - 1, or nil"),
     str | None: (lambda value: value is None or type(value) is str, "text or nil"),
+    bytes | None: (lambda value: value is None or type(value) is bytes, "bytes or nil"),
     list[Any]: (lambda value: type(value) is list, "a list"),
     list[int]: (_is_number_list, "a list of numbers"),
     dict[str, Any]: (_is_text_map, "a map with text keys"),
@@ -311,8 +312,19 @@ def _fault_between_fields(message: Message) -> str | None:
             return f"rows: {len(message.values)} rows are over the limit of {limits.MESSAGE_ROWS_MAX}"
         case Rows() if not all(type(row) in (list, dict) for row in message.values):
             return "rows: each row must be a list or a map"
+        case Train() | Rows() if message.position is not None and len(message.position) > limits.POSITION_BYTES_MAX:
+            kind = KIND_OF[type(message)]
+            return f"{kind}: a position of {len(message.position)} bytes is over the limit of {limits.POSITION_BYTES_MAX}"
+        case Train() | Rows() if message.position is not None and message.sequence is None:
+            return f"{KIND_OF[type(message)]}: a position needs a sequence"
+        case OpenChannel() if message.producer is not None and not _is_producer_name(message.producer):
+            return f"open_channel: a producer's name has 1 to {limits.PRODUCER_NAME_BYTES_MAX} bytes"
         case Result() if message.values and len(message.values) != message.rows:
             return f"result: says {message.rows} rows and has {len(message.values)}"
         case _:
             pass
     return None
+
+
+def _is_producer_name(name: str) -> bool:
+    return 0 < len(name.encode("utf-8", "surrogatepass")) <= limits.PRODUCER_NAME_BYTES_MAX

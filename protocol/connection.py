@@ -24,7 +24,7 @@ from millstream.protocol.flow import Window
 from millstream.protocol.framing import ReceiveBuffer, build_frame, prefix
 from millstream.protocol.messages import KIND_OF, BytesLike, Failure, Message, Row, Welcome
 from millstream.protocol.states import TRANSITIONS, Role, State, word_of
-from millstream.protocol.version import ANSWERS_HAVE_CREDIT_SINCE, VERSION, in_words_of
+from millstream.protocol.version import ANSWERS_HAVE_CREDIT_SINCE, PRODUCERS_SINCE, VERSION, in_words_of
 
 
 class RowsChunk:
@@ -173,7 +173,7 @@ class Connection:
         try:
             channel = self._dialogue.channel_for_rows(row.channel, heard=False)
             if channel is not None:
-                channel.take(row.number, 1, length)
+                channel.take_row(row.number, length)
         except Breach as breach:
             raise LocalProtocolError(breach.message, breach.code) from None
         return [prefix(length, len(header)) + header]
@@ -188,6 +188,7 @@ class Connection:
             self._set_state(state)
         if type(message) is Welcome:
             self.version = message.version
+            self._dialogue.has_producers = message.version >= PRODUCERS_SINCE
             if message.version >= ANSWERS_HAVE_CREDIT_SINCE:
                 self._dialogue.answers = Window(0, limits.ANSWER_CREDIT_BYTES)
             self._buffer.frame_bytes_max = self._frame_bytes_max
@@ -306,7 +307,7 @@ class Connection:
         channel = self._dialogue.channel_for_rows(channel_number, heard=True)
         if channel is None:
             return None
-        channel.take(number, 1, frame_bytes)
+        channel.take_row(number, frame_bytes)
         chunk = chunks.get(channel_number)
         if chunk is None:
             chunk = chunks[channel_number] = RowsChunk(channel_number, number)

@@ -58,12 +58,17 @@ class Breach(Exception):
 
 
 class Channel:
-    """One open channel: what may still be sent, the last number sent and acked, whether an Arrow schema was given."""
+    """One open channel: what may still be sent, the last number sent and acked, whether an Arrow schema was given.
 
-    __slots__ = ("acked", "closing", "has_schema", "number", "window")
+    On a producer's channel `sequence` is the last sequence number sent, at first the `last` of the server; None on others.
+    """
 
-    def __init__(self, window: Window) -> None:
+    __slots__ = ("acked", "closing", "has_begun", "has_schema", "number", "sequence", "window")
+
+    def __init__(self, window: Window, sequence: int | None = None) -> None:
         self.window = window
+        self.sequence = sequence
+        self.has_begun = False
         self.number = 0
         self.acked = 0
         self.has_schema = False
@@ -80,6 +85,24 @@ class Channel:
         window.rows -= rows
         window.bytes -= frame_bytes
 
+    def take_row(self, number: int, frame_bytes: int) -> None:
+        """Note a frame of one row. Breach also on a producer's channel."""
+        if self.sequence is not None:
+            raise Breach("a row without a sequence on a channel of a producer")
+        self.take(number, 1, frame_bytes)
+
+    def check_sequence(self, sequence: int | None) -> None:
+        """Check a sequence number that has been given, or not. Breach if it is not the next one, or the channel no producer's."""
+        if self.sequence is None:
+            if sequence is not None:
+                raise Breach(f"sequence {sequence} on a channel that has no producer")
+            return
+        if sequence is None:
+            raise Breach("rows without a sequence on a channel of a producer")
+        first = 1 if not self.has_begun else self.sequence + 1
+        if not first <= sequence <= self.sequence + 1:
+            raise Breach(f"sequence {sequence} follows {self.sequence}; sequence numbers of a producer rise by one")
+
 
 class Dialogue:
     """The books of one connection."""
@@ -89,6 +112,7 @@ class Dialogue:
         self.requests: dict[int, Message] = {}
         self.channels: dict[int, Channel] = {}
         self.subscriptions: dict[int, Window] = {}
+        self.has_producers = False  # version 2
         self.answers: Window | None = None  # what may still be sent in answers that carry a table; None: no bound (version 1)
         self._last_request = 0
         self._last_channel = 0
@@ -112,6 +136,8 @@ class Dialogue:
             raise Breach(f"more than {self.requests_max} requests are open", "limit")
         if type(message) is Subscribe and message.format not in ("arrow", "msgpack"):
             raise Breach(f"subscribe: format must be arrow or msgpack, not {message.format!r:.80}")
+        if type(message) is OpenChannel and message.producer is not None and not self.has_producers:
+            raise Breach("open_channel: version 1 has no producers")
         if type(message) is Unsubscribe and not 0 < message.subscription <= self._last_subscription:
             raise Breach(f"there was never a subscription {message.subscription}")
         self._last_request = number
@@ -130,20 +156,22 @@ class Dialogue:
             if self.answers.bytes <= 0:
                 raise Breach(f"the answer to request {message.request} was sent without credit ({self.answers})", "flow")
             self.answers.bytes -= frame_bytes
-        if type(message) is ChannelOpened:
-            self._open_channel(message)
+        if type(message) is ChannelOpened and type(request) is OpenChannel:
+            self._open_channel(message, request)
         elif type(message) is Subscribed and type(request) is Subscribe:
             self._open_subscription(message, request)
         del self.requests[message.request]
         return True
 
-    def _open_channel(self, message: ChannelOpened) -> None:
+    def _open_channel(self, message: ChannelOpened, request: OpenChannel) -> None:
+        if (message.last is None) is not (request.producer is None):
+            raise Breach("channel_opened: last is told of producers, and always")
         if message.channel <= self._last_channel:
             raise Breach(f"channel {message.channel} follows {self._last_channel}; channel numbers rise")
         if len(self.channels) >= limits.CHANNELS_MAX:
             raise Breach(f"more than {limits.CHANNELS_MAX} channels are open", "limit")
         self._last_channel = message.channel
-        self.channels[message.channel] = Channel(Window(message.rows_credit, message.bytes_credit))
+        self.channels[message.channel] = Channel(Window(message.rows_credit, message.bytes_credit), message.last)
 
     def _open_subscription(self, message: Subscribed, request: Subscribe) -> None:
         if message.subscription <= self._last_subscription:
@@ -180,14 +208,27 @@ class Dialogue:
             raise Breach(f"channel {message.channel}: a train before its channel_schema")
         if message.payload is None:
             raise Breach("train: needs a payload")
-        channel.take(message.number, message.rows, frame_bytes)
+        return self._take(channel, message, message.rows, frame_bytes)
+
+    def _rows(self, message: Rows, frame_bytes: int, heard: bool) -> bool:
+        channel = self.channel_for_rows(message.channel, heard)
+        return channel is not None and self._take(channel, message, len(message.values), frame_bytes)
+
+    @staticmethod
+    def _take(channel: Channel, message: Train | Rows, rows: int, frame_bytes: int) -> bool:
+        sequence = message.sequence
+        if sequence is not None or channel.sequence is not None:
+            channel.check_sequence(sequence)
+        channel.take(message.number, rows, frame_bytes)
+        if sequence is not None:
+            channel.sequence, channel.has_begun = sequence, True
         return True
 
-    def _rows(self, message: Any, frame_bytes: int, heard: bool) -> bool:
+    def _row(self, message: Row, frame_bytes: int, heard: bool) -> bool:
         channel = self.channel_for_rows(message.channel, heard)
         if channel is None:
             return False
-        channel.take(message.number, len(message.values) if type(message) is Rows else 1, frame_bytes)
+        channel.take_row(message.number, frame_bytes)
         return True
 
     def _close_channel(self, message: CloseChannel, _bytes: int, heard: bool) -> bool:
@@ -263,7 +304,7 @@ _RULES: dict[type[Message], _Rule] = {
     ChannelSchema: Dialogue._channel_schema,
     Train: Dialogue._train,
     Rows: Dialogue._rows,
-    Row: Dialogue._rows,
+    Row: Dialogue._row,
     CloseChannel: Dialogue._close_channel,
     ChannelClosed: Dialogue._channel_closed,
     Ack: Dialogue._ack,

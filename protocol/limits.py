@@ -45,6 +45,9 @@ MESSAGE_ROWS_MAX = 65_536
 TRAIN_ROWS_MAX = 1_048_576
 # Rejections an ack lists; the others are counted only, so that a bad train cannot make a large ack.
 REJECTIONS_LISTED_MAX = 1_000
+# A producer's name, and what it may have kept with its rows: both are in the journal beside every publish of it.
+PRODUCER_NAME_BYTES_MAX = 255
+POSITION_BYTES_MAX = 1024
 # Requests a client may have open at once.
 REQUESTS_MAX = 1_024
 CHANNELS_MAX = 1_024

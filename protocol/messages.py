@@ -74,10 +74,15 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class OpenChannel:
-    """Ask to publish to a stream or table. Answered by `ChannelOpened`."""
+    """Ask to publish to a stream or table. Answered by `ChannelOpened`.
+
+    With a `producer`, a name of up to 255 bytes that the client gives itself, each `Train` and `Rows` of the channel has a `sequence`, and
+    the server takes each sequence number of a producer once. A later channel of the same producer ends the earlier one. Since version 2.
+    """
 
     request: int
     stream: str
+    producer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +100,18 @@ class ChannelSchema:
 class Train:
     """A train of rows; payload: a bare Arrow IPC record batch message of `rows` rows. Answered by a (cumulative) `Ack`.
 
-    `number` rises by one with each `Train`, `Rows` and `Row` of the channel, beginning with 1.
+    `number` rises by one with each `Train`, `Rows` and `Row` of the channel, beginning with 1. On a producer's channel, and only there,
+    `sequence` is the producer's own number (from 1): it rises by one too, and a channel's first is at most one above the `last` of
+    `ChannelOpened`. What has a sequence number that was taken before is acked and not taken again. `position` is up to 1 KiB that the
+    server keeps with the rows for the producer, who is given the last one when it opens its next channel.
     """
 
     channel: int
     number: int
     rows: int
     payload: Payload | None = None
+    sequence: int | None = None
+    position: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +121,16 @@ class Rows:
     channel: int
     number: int
     values: list[Any]
+    sequence: int | None = None
+    position: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row, in the order of the channel's schema. The cheap form: all rows of one read become one `connection.RowsChunk`."""
+    """One row, in the order of the channel's schema. The cheap form: all rows of one read become one `connection.RowsChunk`.
+
+    It has no sequence number, so a producer's channel takes none.
+    """
 
     channel: int
     number: int
@@ -265,7 +280,8 @@ class Failure:
 class ChannelOpened:
     """The answer to `OpenChannel`: the columns to send, and how many rows and bytes may be sent at first.
 
-    `durability` is what an `Ack` means: `none`, `journal` or `sync`.
+    `durability` is what an `Ack` means: `none`, `journal` or `sync`. On a producer's channel, `last` is the highest sequence number that
+    was taken of it, 0 when the server knows of none, and `position` the position that came with it.
     """
 
     request: int
@@ -274,6 +290,8 @@ class ChannelOpened:
     rows_credit: int
     bytes_credit: int
     durability: str = "none"
+    last: int | None = None
+    position: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from millstream.protocol.messages import ChannelClosed, Failure, Message
 VERSION = 2
 VERSIONS = (1, 2)
 ANSWERS_HAVE_CREDIT_SINCE = 2
+PRODUCERS_SINCE = 2
 
 
 def agree(offered: Iterable[int], spoken: Iterable[int] = VERSIONS) -> int | None:

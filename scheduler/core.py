@@ -68,7 +68,7 @@ class SchedulerCore:
         self.network = NetworkModel()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt, declared=self.settings.declared)
-        self.estimates.set_aging(self.settings.window, self.settings.aging)
+        self.estimates.means.set_aging(self.settings.window, self.settings.aging)
         self.estimates.calls_per_operator = self.settings.estimate_calls
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None

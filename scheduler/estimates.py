@@ -35,15 +35,13 @@ import numpy as np
 from millstream.engine.data.graph import OperatorNode, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.limits import AGING, COST_NS_MIN, SELECTIVITY_MIN, WINDOW_TUPLES
+from millstream.scheduler.means import PRIOR_TUPLES, MeansColumns, has_repeats
 from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.paths import IdealPaths, is_join, sums_at
 from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]
 IntColumn = NDArray[np.int64]
-
-PRIOR_TUPLES: Final = 20
-"""What a declared value weighs against measured tuples."""
 
 CHANGE_MIN: Final = 0.03
 """A measured value that moved by less than this share does not disturb the sums."""
@@ -52,11 +50,9 @@ RUNS_PER_OPERATOR: Final = 4
 """Measurements of operators in chains, for each operator of the network, after which the sums follow them."""
 
 _SINGLE_QUERIES_MAX = 4
-_GAINS_MAX = 4_096
 
-# Once this many tuples have been seen, so many calls are taken into the means together, as the one train they add up to.
-_TUPLES_SETTLED = 1_000
-_CALLS_SETTLED = 8
+# Above so many operators, passes over columns are quicker than a loop.
+_VECTOR_OPERATORS_MIN = 48
 
 _COLUMNS = (
     "selectivity",
@@ -79,45 +75,16 @@ class CostLine:
 
 
 @dataclass(slots=True)
-class OperatorMeans:
-    """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen.
-
-    `prior`: the tuples that the first value weighs; `guess_ns` its cost, of which `share` is still in the means. The sums `rows_in` to
-    `products` add up until `due` tuples have come, at most a window, and then enter the means.
-    """
+class PortMeans:
+    """The aged selectivity of an input port of a join; `prior`: the tuples that the first value weighs."""
 
     selectivity: float
-    call_ns: float
-    length: float = 1.0
-    length_square: float = 1.0
-    product: float = 0.0
-    seen: int = 0
     prior: int = PRIOR_TUPLES
-    guess_ns: float = 0.0
-    share: float = 1.0
-    rows_in: int = 0
-    rows_out: int = 0
-    spent_ns: float = 0
-    calls: int = 0
-    squares: int = 0
-    products: float = 0
-    due: int = 1
-
-    @property
-    def cost_ns(self) -> float:
-        """a / E[n] + b, in ns per tuple."""
-        return max(COST_NS_MIN, self.call_ns / self.length)
-
-    @property
-    def learnt_ns(self) -> float:
-        """The same of the measured calls alone, without what is left of the guess, a call of one tuple; NaN before the first."""
-        if self.share >= 1.0:
-            return math.nan
-        return max(COST_NS_MIN, (self.call_ns - self.share * self.guess_ns) / (self.length - self.share))
+    seen: int = 0
 
 
 class Estimates:
-    """OperatorMeans columns and path sums, indexed by the network's operator slots.
+    """Means and path sums, indexed by the network's operator slots.
 
     Published columns (`selectivity`, `cost_ns` and the sums) change only in `refresh`; `version` grows when they do.
     """
@@ -137,16 +104,13 @@ class Estimates:
         self.network = network
         self.adapt = adapt
         self._declared = declared
-        self.window = window
+        self.means = MeansColumns(window, aging)
         self.version = 0
-        self.measured: list[OperatorMeans | None] = []
         self.ideal_of_query: dict[QueryId, float] = {}
         """T_k of each query, by which policies rank."""
         self.learnt_of_query: dict[QueryId, float] = self.ideal_of_query if declared else {}
         """T_k of what has been measured of each query, by which its results are: NaN before anything was, if costs are not declared."""
-        self._log_keep = math.log(1.0 - aging) / window
         self._capacity = 0
-        self._gains: dict[int, float] = {}
         self._dirty: dict[int, None] = {}
         self._dirty_runs: dict[int, None] = {}  # what runs of chains have moved, which come fast: it waits for many of them
         self._runs = 0  # calls measured since the sums followed any
@@ -159,7 +123,7 @@ class Estimates:
         self._paths: IdealPaths | None = None
         self._ideal_times: FloatColumn = np.zeros(0)
         self.edge_factor: FloatColumn = np.ones(16)
-        self._ports: dict[int, OperatorMeans] = {}
+        self._ports: dict[int, PortMeans] = {}
         self.has_ports = False
         """Whether any operator has, or had, a selectivity per input port."""
         self._join_priors: dict[int, None] = {}
@@ -176,12 +140,7 @@ class Estimates:
             if self._capacity:
                 column[: self._capacity] = getattr(self, name)
             setattr(self, name, column)
-        self.measured.extend([None] * (capacity - self._capacity))
         self._capacity = capacity
-
-    def set_aging(self, window: int, aging: float) -> None:
-        """Measure over windows of so many tuples with this weight of the newest, from now on."""
-        self.window, self._log_keep = window, math.log(1.0 - aging) / window
 
     def query_came(self, query: QueryId, operators: Iterable[OperatorNode]) -> None:
         """Give the operators of a new query their prior: declared selectivity and cost, as if measured over calls of one tuple."""
@@ -190,7 +149,7 @@ class Estimates:
             self._grow(slot + 1)
             cost = max(COST_NS_MIN, node.cost_ns + node.call_ns)
             selectivity = max(SELECTIVITY_MIN, node.selectivity)
-            self.measured[slot] = OperatorMeans(selectivity, cost, product=cost, guess_ns=cost)
+            self.means.begin(slot, selectivity, cost)
             self.selectivity[slot], self.cost_ns[slot] = selectivity, cost
             self.learnt_ns[slot] = cost if self._declared else math.nan
             self._not_dirty(slot)
@@ -212,7 +171,7 @@ class Estimates:
             self.edge_factor = np.concatenate((self.edge_factor, np.ones(max(edges) + 1)))
         for edge in edges:
             self.edge_factor[edge] = 1.0
-            self._ports[edge] = OperatorMeans(selectivity, COST_NS_MIN)
+            self._ports[edge] = PortMeans(selectivity)
             self.has_ports = True
         if self.network.node(slot).window_ns is not None:
             self._join_priors[slot] = None
@@ -227,7 +186,7 @@ class Estimates:
             return
         first_ns, seen = self._arrivals.get(log, (now_ns, 0))
         self._arrivals[log] = (first_ns, seen + rows)
-        if seen < self.window <= seen + rows and now_ns > first_ns:
+        if seen < self.means.window <= seen + rows and now_ns > first_ns:
             self._rates[log] = (seen + rows) / (now_ns - first_ns)
 
     def _apply_join_priors(self) -> list[int]:
@@ -241,12 +200,13 @@ class Estimates:
             left, right = (float(rate or 0.0) for rate in rates)
             ports = [max(SELECTIVITY_MIN, node.selectivity * node.window_ns * rate) for rate in (right, left)]
             mean = (left * ports[0] + right * ports[1]) / (left + right) if left + right > 0.0 else ports[0]
-            one = self.measured[slot]
-            assert one is not None
-            for means, value in ((one, mean), *((self._ports[edge], port) for edge, port in zip(edges, ports, strict=True))):
-                if not means.seen:
-                    means.selectivity, means.prior = max(SELECTIVITY_MIN, value), 0
-            self.selectivity[slot] = one.selectivity
+            if not self.means.seen[slot]:
+                self.means.expect(slot, max(SELECTIVITY_MIN, mean))
+            for edge, value in zip(edges, ports, strict=True):
+                port = self._ports[edge]
+                if not port.seen:
+                    port.selectivity, port.prior = max(SELECTIVITY_MIN, value), 0
+            self.selectivity[slot] = self.means.selectivity[slot]
             self._publish_ports(slot)
             settled.append(slot)
         for slot in settled:
@@ -272,7 +232,7 @@ class Estimates:
         expected = sum(one.selectivity * rows for _, one, rows in ports)
         for edge, one, rows in ports:
             found = one.selectivity * rows_out / expected
-            gain = max(-math.expm1(self._log_keep * rows), rows / (one.prior + one.seen + rows) if one.seen < self.window else 0.0)
+            gain = max(self.means.gain(rows), rows / (one.prior + one.seen + rows) if one.seen < self.means.window else 0.0)
             one.selectivity = max(SELECTIVITY_MIN, (1.0 - gain) * one.selectivity + gain * found)
             one.seen += rows
             factor, known = one.selectivity / self.selectivity.item(slot), self.edge_factor.item(edge)
@@ -288,7 +248,7 @@ class Estimates:
     def query_left(self, query: QueryId, gone: Iterable[int], kept: Iterable[int]) -> None:
         """Forget a query and the slots of the operators that left with it; those that serve others are summed anew."""
         for slot in gone:
-            self.measured[slot] = None
+            self.means.forget(slot)
             self._not_dirty(slot)
             self._join_priors.pop(slot, None)
         self.ideal_of_query.pop(query, None)
@@ -298,18 +258,10 @@ class Estimates:
 
     def record(self, slot: int, rows_in: int, rows_out: int, cost_ns: int) -> None:
         """Take one step's measurement in."""
-        one = self.measured[slot]
-        if one is None or rows_in <= 0 or not self.adapt:
+        if not self.means.known[slot] or rows_in <= 0 or not self.adapt:
             return
         self._runs += 1
-        one.calls += 1
-        one.rows_out += rows_out
-        one.spent_ns += cost_ns
-        one.squares += rows_in * rows_in
-        one.products += rows_in * cost_ns
-        rows_in += one.rows_in
-        one.rows_in = rows_in
-        if rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED) and self._take_window(slot, one):
+        if self.means.add(slot, rows_in, rows_out, cost_ns) and self._take_window(slot):
             self._dirty[slot] = None
 
     def record_runs(
@@ -327,58 +279,50 @@ class Estimates:
         Sums of calls, rows in, rows out and cost, of rows in squared and of rows in times cost.
         """
         columns = (slots, calls, rows_in, rows_out, cost_ns, squares, products)
-        for sums in zip(*(column.tolist() for column in columns), strict=True):
-            self.record_sums(*sums)
+        if len(slots) < _VECTOR_OPERATORS_MIN or has_repeats(slots):
+            for sums in zip(*(column.tolist() for column in columns), strict=True):
+                self.record_sums(*sums)
+            return
+        if not self.adapt:
+            return
+        self._runs += int(calls.sum())
+        counts = (rows_in > 0) & np.array(list(map(self.means.known.__getitem__, slots.tolist())))
+        due = self.means.add_columns(*(columns if counts.all() else (column[counts] for column in columns)))
+        if len(due):
+            self._dirty_runs.update(dict.fromkeys(self._take_windows(due).tolist()))
 
     def record_sums(self, slot: int, calls: int, rows_in: int, rows_out: int, cost_ns: float, squares: int, products: float) -> None:
         """Do the same for one operator."""
         if not self.adapt:
             return
         self._runs += calls
-        one = self.measured[slot]
-        if one is None or not rows_in:
+        if not self.means.known[slot] or not rows_in:
             return
-        one.calls += calls
-        one.rows_in += rows_in
-        one.rows_out += rows_out
-        one.spent_ns += cost_ns
-        one.squares += squares
-        one.products += products
-        if one.rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED) and self._take_window(slot, one):
+        if self.means.add_sums(slot, calls, rows_in, rows_out, cost_ns, squares, products) and self._take_window(slot):
             self._dirty_runs[slot] = None
 
-    def _take_window(self, slot: int, one: OperatorMeans) -> bool:
+    def _take_window(self, slot: int) -> bool:
         """Take the sums into the means; return whether those have moved enough to be told."""
-        rows_in, seen, calls = one.rows_in, one.seen, one.calls
-        gain = self._gains.get(rows_in)
-        if gain is None:
-            if len(self._gains) >= _GAINS_MAX:
-                self._gains.clear()
-            gain = self._gains[rows_in] = -math.expm1(self._log_keep * rows_in)
-        if seen < self.window:
-            gain = max(gain, rows_in / (one.prior + seen + rows_in))
-        keep = 1.0 - gain
-        if not self.network.outputs[slot]:
-            one.rows_out = rows_in  # a sink: what it takes are results, though they enter no log
-        # A shared aggregate has an output a query: the sums count its selectivity once for each, so it is that of one of them.
-        selectivity = keep * one.selectivity + gain * one.rows_out / (rows_in * (len(self.network.outputs[slot]) or 1))
-        one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
-        call, length = one.spent_ns / calls, rows_in / calls
-        self._first = self._first or not seen
-        one.share *= keep
-        one.call_ns = call_ns = keep * one.call_ns + gain * call
-        one.length = mean = keep * one.length + gain * length
-        one.length_square = keep * one.length_square + gain * one.squares / calls
-        one.product = keep * one.product + gain * one.products / calls
-        one.seen = seen + rows_in
-        one.due = min(self.window, 1 + one.seen // 4)
-        one.rows_in = one.rows_out = one.spent_ns = one.calls = one.squares = one.products = 0
+        means = self.means
+        self._first = self._first or not means.seen.item(slot)
+        means.take(slot, len(self.network.outputs[slot]))
         before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
-        return abs(one.selectivity - before) > CHANGE_MIN * before or abs(call_ns / mean - cost_before) > CHANGE_MIN * cost_before
+        cost = means.call_ns.item(slot) / means.length.item(slot)
+        return abs(means.selectivity.item(slot) - before) > CHANGE_MIN * before or abs(cost - cost_before) > CHANGE_MIN * cost_before
+
+    def _take_windows(self, slots: IntColumn) -> IntColumn:
+        """Do the same for several operators; return those whose means have moved enough to be told."""
+        means, outputs = self.means, self.network.outputs
+        self._first = self._first or not means.seen[slots].all()
+        means.take_columns(slots, np.array(list(map(len, map(outputs.__getitem__, slots.tolist()))), dtype=np.int64))
+        before, cost_before = self.selectivity[slots], self.cost_ns[slots]
+        cost = means.call_ns[slots] / means.length[slots]
+        moved = np.abs(means.selectivity[slots] - before) > CHANGE_MIN * before
+        return slots[moved | (np.abs(cost - cost_before) > CHANGE_MIN * cost_before)]
 
     def cost_line(self, slot: int) -> CostLine:
         """Return the fitted cost of a call; where all calls had one length, everything counts as cost per tuple."""
-        one = self.measured[slot]
+        one = self.means.of(slot)
         assert one is not None
         spread = one.length_square - one.length * one.length
         if spread <= 1e-9 * max(1.0, one.length * one.length):
@@ -414,13 +358,16 @@ class Estimates:
         if self._dirty and (force or self.hurry or (many and (self._first or self._runs >= self.calls_per_operator * operators))):
             self._runs = 0
             self._first = self.hurry = False
+            dirty = np.array(list(self._dirty), dtype=np.int64)
+            self.selectivity[dirty], self.cost_ns[dirty] = self.means.selectivity[dirty], self.means.cost_ns(dirty)
+            self.learnt_ns[dirty] = self.cost_ns[dirty] if self._declared else self.means.learnt_ns(dirty)
+            if self.has_ports:
+                for slot in self._dirty:
+                    self._publish_ports(slot)
             for slot in self._dirty:
-                one = self.measured[slot]
-                assert one is not None
-                self.selectivity[slot], self.cost_ns[slot] = one.selectivity, one.cost_ns
-                self.learnt_ns[slot] = one.cost_ns if self._declared else one.learnt_ns
-                self._publish_ports(slot)
                 affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
+                if len(affected) > _SINGLE_QUERIES_MAX:
+                    break  # all are summed then
             self._dirty.clear()
         if not affected and not kept:
             return False

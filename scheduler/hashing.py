@@ -14,6 +14,8 @@ MASK: Final = 2**64 - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 _FIRST: Final = 0xBF58476D1CE4E5B9
 _SECOND: Final = 0x94D049BB133111EB
+_COLUMN_GOLDEN, _COLUMN_FIRST, _COLUMN_SECOND = np.uint64(_GOLDEN), np.uint64(_FIRST), np.uint64(_SECOND)
+_SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 
 def mix(value: int) -> int:
@@ -25,12 +27,11 @@ def mix(value: int) -> int:
 
 
 def mix_many(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return `mix` of every value."""
-    with np.errstate(over="ignore"):
-        mixed = values + np.uint64(_GOLDEN)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_FIRST)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_SECOND)
-        return mixed ^ (mixed >> np.uint64(31))
+    """Return `mix` of every value; of a column, where sums and products wrap without a warning."""
+    mixed = values + _COLUMN_GOLDEN
+    mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _COLUMN_FIRST
+    mixed = (mixed ^ (mixed >> _SHIFTS[1])) * _COLUMN_SECOND
+    return mixed ^ (mixed >> _SHIFTS[2])
 
 
 def salt(*parts: int) -> int:

@@ -213,10 +213,10 @@ class Ledger:
         """Return how many of the rows and control items ever appended to a log have not been counted yet."""
         rows, controls = event.rows, event.controls
         if event.total is not None:
-            rows = max(0, event.total - self._log_rows[log])
+            rows = event.total - self._log_rows[log]
         if event.controls_total is not None:
-            controls = max(0, event.controls_total - self._log_controls[log])
-        return rows, controls
+            controls = event.controls_total - self._log_controls[log]
+        return rows if rows > 0 else 0, controls if controls > 0 else 0  # `max` takes a call, and single rows wait for it
 
     def append(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
         """Count rows and control items appended to a log, for every edge that reads it. Only bytes of rows count: no others are taken."""

@@ -75,13 +75,13 @@ class _Measures:
 
     def knows(self, slot: int) -> bool:
         """Tell whether the operator is measured at all; a source is not."""
-        return self._estimates.measured[slot] is not None and not self._network.is_source(slot)
+        return self._estimates.means.known[slot] and not self._network.is_source(slot)
 
     def selectivity(self, slot: int) -> float:
         """Return outputs per input. What a sink takes are results."""
         if not self._network.outputs[slot]:
             return 1.0
-        did, measured = self._did.get(self._network.operators.identity(slot)), self._estimates.measured[slot]
+        did, measured = self._did.get(self._network.operators.identity(slot)), self._estimates.means.of(slot)
         if did is not None and did.rows_in > 0:
             return sum(did.made.values()) / did.rows_in  # also of few: these rows come again
         return 1.0 if measured is None else measured.selectivity

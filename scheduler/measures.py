@@ -332,9 +332,12 @@ class Measures:
         bounds = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1], [True]))).tolist() if len(roots) else [0]
         for first, last in pairwise(bounds):
             finished, arrivals, counts = results[first:last].T
+            versions = held[first:last]
+            few = last - first <= len(ideals)
+            valid = [ideals[version][1] for version in (versions.tolist() if few else range(len(ideals)))]
             for one in self._of_root.get(OperatorId(int(roots[first])), ()):
-                times = np.array([ideal_of.get(one.identity, math.nan) for _, ideal_of in ideals], dtype=np.float64)
-                one.add_columns(arrivals, finished, counts, times[held[first:last]])
+                times = np.array([ideal_of.get(one.identity, math.nan) for ideal_of in valid], dtype=np.float64)
+                one.add_columns(arrivals, finished, counts, times if few else times[versions])
 
     def _count(self, finished_ns: int, rows: int) -> None:
         """Count outputs in the second in which they left. The one before stays open, as orders of several workers end in any order."""

@@ -1,6 +1,6 @@
 """Names of the settings `load`, `sharing` and `refresh`; imports nothing, so that `--help` can show them at once.
 
-What they do is in `load/catalog.py`, `sharing/catalog.py` and `refresh/allocation.py`.
+What they do is in `load/control.py`, `sharing/catalog.py` and `refresh/allocation.py`.
 """
 
 LOADS = ("none", "common", "class", "dilos")

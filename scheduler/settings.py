@@ -19,7 +19,7 @@ class CoreSettings:
     `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
     `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept; `measure` whether
     results and memory are measured (`measures`); `window` the tuples over which costs and selectivities are measured, `aging` the weight
-    of the newest window (α); `load` the load manager (`load.catalog`), None for none that even watches; `estimate_calls` how often every
+    of the newest window (α); `load` the load manager (`load.control`), None for none that even watches; `estimate_calls` how often every
     operator has been called on average before what was measured changes the sums that policies rank by (0: as soon as a 64th of the
     operators have news; chains that run as one wait longer in any case); `declared` whether costs that operators come with are theirs, as
     in a workload, or guesses until they are measured, as on a server.

@@ -60,8 +60,8 @@ class TrainShape:
 
     def rows(self, waiting: int, cost_ns: float, factor: float = 1.0) -> int:
         """Return the tuples to take of `waiting`, whose cost to the end of the unit is `cost_ns` each (with a quantum: at the operator)."""
-        if waiting <= 0:
-            return 0
+        if waiting <= 1:
+            return 1 if waiting == 1 else 0
         if self.quantum_ns:
             return min(waiting, max(1, int(self.quantum_ns * factor / cost_ns)))
         if self.count:

@@ -8,6 +8,7 @@ any of its members is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -54,7 +55,7 @@ class UnitSet:
         self.locked: IntColumn = np.zeros(self.count, dtype=np.int64)
         self.available: BoolColumn = np.zeros(self.count, dtype=np.bool_)
         self._open_views()
-        self._units_with: dict[int, IntColumn] | None = None
+        self._units_with: tuple[list[int], IntColumn] | None = None  # where each operator's units begin, and the units
         self._moved_by: dict[int, list[int]] = {}
         self._conflicts: dict[int, IntColumn] = {}
         self._exits: dict[int, tuple[int, ...]] = {}
@@ -92,13 +93,16 @@ class UnitSet:
 
     def units_with(self, operator: int) -> IntColumn:
         """Units that have this operator among their members, ascending."""
-        if self._units_with is None:
-            lists: dict[int, list[int]] = {}
-            for unit in range(self.count):
-                for member in dict.fromkeys(self.members(unit)):
-                    lists.setdefault(member, []).append(unit)
-            self._units_with = {member: np.array(units, dtype=np.int64) for member, units in lists.items()}
-        return self._units_with.get(operator, _NO_UNITS)
+        starts, units = self._units_with or self._index_members()
+        return units[starts[operator] : starts[operator + 1]] if operator + 1 < len(starts) else _NO_UNITS
+
+    def _index_members(self) -> tuple[list[int], IntColumn]:
+        members = [list(dict.fromkeys(self.members(unit))) for unit in range(self.count)]
+        operators = np.array(list(chain.from_iterable(members)), dtype=np.int64)
+        units = np.repeat(np.arange(self.count), [len(one) for one in members])[np.argsort(operators, kind="stable")]
+        starts = np.concatenate(([0], np.cumsum(np.bincount(operators)))).tolist()
+        self._units_with = starts, units
+        return starts, units
 
     def conflicts(self, unit: int) -> IntColumn:
         """Units that share an operator with this one, itself among them."""

@@ -185,6 +185,12 @@ class Config:
     publish_bytes_max: int = setting(
         64 * 2**20, "limits", "Credit of a publisher in bytes: how many bytes it may have under way.", least=65_536
     )
+    producer_kept_s: float = setting(
+        7 * 86_400.0,
+        "limits",
+        "How long a stream remembers a named publisher that is not connected: its last sequence number and position.",
+        least=1,
+    )
     subscriber_bytes_max: int = setting(16 * 2**20, "limits", "Results held for one subscriber that reads too slowly.", least=65_536)
     slow_subscriber: str = setting(
         "disconnect",

@@ -66,6 +66,12 @@ class Denied(ServerError):
     code = "forbidden"
 
 
+class Replaced(ServerError):
+    """Another one took the place of whoever asked."""
+
+    code = "closed"
+
+
 class Refused(ServerError):
     """A query that was not let in, since a class would miss its target."""
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,8 @@ class LiveServer:
     """An application with its sockets; used by `serve` and by tests that run it inside their own loop."""
 
     def __init__(self, config: Config, disk: Disk | None = None, clock: Callable[[Report], ArrivalClock] = ArrivalClock) -> None:
+        if config.data_dir:  # whole, as the processes of FETCH and of functions have another working directory
+            config = replace(config, data_dir=os.path.abspath(config.data_dir))
         self.config = config
         self.application = Application(config, Store(Path(config.data_dir) if config.data_dir else None, disk), clock)
         self.log = logger()

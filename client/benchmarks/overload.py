@@ -242,7 +242,8 @@ def _heavy(one: BenchClass, number: int) -> str:
 
 
 @functools.cache
-def _texts() -> Any:
+def texts() -> Any:
+    """Return the words that rows carry, a column of some hundred characters each."""
     import pyarrow as pa
 
     def text(i: int) -> str:
@@ -258,7 +259,7 @@ def _rows(first_us: int, rows: int, first_id: int, step_us: float) -> Any:
 
     at = first_us + (np.arange(rows) * step_us).astype(np.int64)
     ids = first_id + np.arange(rows, dtype=np.int64)
-    words = _texts().take(pa.array(ids % TEXTS))
+    words = texts().take(pa.array(ids % TEXTS))
     return pa.record_batch({"ts": pa.array(at).view(pa.timestamp("us", "UTC")), "id": pa.array(ids), "word": words})
 
 

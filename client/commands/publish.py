@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.client.blocking import BlockingPublisher, Client
     from millstream.client.inputs import Read
     from millstream.client.publisher import Acknowledgement
+    from millstream.protocol.types import Column
     from millstream.protocol.values.mapping import ColumnMap
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
@@ -35,6 +37,7 @@ SUFFIXES = {
 }
 READ_BYTES = 256 * 1024
 REASONS_SHOWN_MAX = 10
+NAMED_ROWS_MAX = 65_536  # that are taken as one
 
 
 @click.command()
@@ -49,6 +52,12 @@ REASONS_SHOWN_MAX = 10
     help="Fill a column of the stream from a file column with another name. May be repeated.",
 )
 @time_format_option
+@click.option(
+    "--name",
+    "producer",
+    metavar="NAME",
+    help="Publish under a name: a run that was killed continues after the last row that the server took, and repeats none.",
+)
 @click.option("--finish", is_flag=True, help="End the stream after the last row, unless all rows were refused.")
 @connection_options
 def command(
@@ -57,6 +66,7 @@ def command(
     format: str | None,
     mapped: tuple[str, ...],
     time_formats: tuple[str, ...],
+    producer: str | None,
     finish: bool,
     connect: Callable[[], Client],
 ) -> int:
@@ -68,13 +78,14 @@ def command(
     name = name_of(stream)
     source = None if file in (None, "-") else Path(str(file))
     form = format or (SUFFIXES.get(split_name(source)[0].suffix.lower(), "csv") if source else "csv")
-    with connect() as client, client.publisher(name) as publisher:
+    with connect() as client, client.publisher(name, producer) as publisher:
         account = Account()
+        sender = InputSender(publisher, producer is not None)
         column_map = _column_map(name, publisher, mapped, time_formats)
         try:
             if form == "parquet" and source is not None:
                 _refuse_local_times(client, name, source, column_map)
-            _send(publisher, form, source, account, column_map)
+            _send(sender, form, source, account, column_map)
         except KeyboardInterrupt:
             account.settle(publisher.flush())
         except MillstreamError:
@@ -82,6 +93,8 @@ def command(
                 account.print(name)
             raise
         account.print(name)
+        if sender.skipped:
+            warn(f"{counted(sender.skipped, 'row')} left out: the server took them under the name {producer} before")
         if finish and not account.is_useless:
             client.finish(name)
     return int(account.is_useless)
@@ -148,17 +161,67 @@ class Account:
             warn("--time-format says how the file writes times, as in --time-format '%d.%m.%Y %H:%M'")
 
 
-def _send(publisher: BlockingPublisher, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:
+class InputSender:
+    """Sends rows; under a name each with its place in the input (from 1), and none up to the place that the server has.
+
+    `skipped` counts rows left out since they were taken before.
+    """
+
+    def __init__(self, publisher: BlockingPublisher, is_named: bool) -> None:
+        self.publisher = publisher
+        self.skipped = 0
+        self._is_named = is_named
+        try:
+            self._taken = int(publisher.position or 0)
+        except ValueError:
+            message = f"the server has the position {publisher.position!r} under this name, which is none of a file"
+            raise MillstreamError("invalid", message, "give another --name") from None
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of the stream."""
+        return self.publisher.columns
+
+    def new_part(self, read: Read) -> Read:
+        """Return what is new of rows that were read from lines."""
+        if not self._taken:
+            return read
+        kept = [(row, line) for row, line in zip(read.rows, read.lines, strict=True) if line > self._taken]
+        self.skipped += len(read.rows) - len(kept)
+        refused = [(line, reason) for line, reason in read.refused if line > self._taken]
+        return replace(read, rows=[row for row, _ in kept], lines=[line for _, line in kept], refused=refused)
+
+    def send_rows(self, read: Read) -> None:
+        """Send rows that were read from lines."""
+        for start in range(0, len(read.rows) if self._is_named else 0, NAMED_ROWS_MAX):
+            stop = min(start + NAMED_ROWS_MAX, len(read.rows))
+            self.publisher.send(read.rows[start:stop], position=str(read.lines[stop - 1]).encode())
+        if not self._is_named:
+            self.publisher.send(read.rows)
+
+    def send_table(self, table: Any, before: int) -> None:
+        """Send a part of a table; `before` rows of it came before."""
+        if not self._is_named:
+            self.publisher.send(table)
+            return
+        start = min(max(0, self._taken - before), table.num_rows)
+        self.skipped += start
+        for first in range(start, table.num_rows, NAMED_ROWS_MAX):
+            part = table.slice(first, NAMED_ROWS_MAX)
+            self.publisher.send(part, position=str(before + first + part.num_rows).encode())
+
+
+def _send(sender: InputSender, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:
     if format == "parquet":
         if file is None:
             raise click.UsageError("parquet cannot be read from standard input; name a file")
-        _send_batches(publisher, _parquet(file), account, column_map)
+        _send_batches(sender, _parquet(file), account, column_map)
     elif format == "arrow":
         with _opened(file) as source:
-            _send_batches(publisher, _arrow(source), account, column_map)
+            _send_batches(sender, _arrow(source), account, column_map)
     else:
         with _opened(file) as source:
-            _send_text(publisher, format, source, account, column_map)
+            _send_text(sender, format, source, account, column_map)
 
 
 def _opened(file: Path | None) -> BinaryIO:
@@ -206,37 +269,38 @@ class _Pushed(io.RawIOBase):
         return len(data)
 
 
-def _send_text(publisher: BlockingPublisher, format: str, source: BinaryIO, account: Account, column_map: ColumnMap | None) -> None:
+def _send_text(sender: InputSender, format: str, source: BinaryIO, account: Account, column_map: ColumnMap | None) -> None:
     from millstream.client.inputs import CsvInput, JsonLinesInput
 
-    reader = (CsvInput if format == "csv" else JsonLinesInput)(publisher.columns, column_map)
+    reader = (CsvInput if format == "csv" else JsonLinesInput)(sender.columns, column_map)
     account.lines = []
     pieces = _pieces(source)
     last = False
     while not last:
         data = next(pieces, b"")
         last = not data
-        read = reader.feed(data, last=last)
+        read = sender.new_part(reader.feed(data, last=last))
         account.take(read)
         if read.rows:
             account.lines.extend(read.lines)
-            publisher.send(read.rows)
-            account.settle(publisher.flush())
+            sender.send_rows(read)
+            account.settle(sender.publisher.flush())
 
 
-def _send_batches(publisher: BlockingPublisher, batches: Iterator[Any], account: Account, column_map: ColumnMap | None) -> None:
+def _send_batches(sender: InputSender, batches: Iterator[Any], account: Account, column_map: ColumnMap | None) -> None:
     """Send the columns that the stream has, by its names for them; others are left out with one note, as from text."""
     from millstream.client.inputs import matched
 
-    columns, noted = ColumnNames([column.name for column in publisher.columns]), False
+    columns, noted, before = ColumnNames([column.name for column in sender.columns]), False, 0
     for batch in batches:
         table = batch if column_map is None else _mapped(batch, column_map)
         places, extra = matched(columns, table.schema.names, "the file")
         if extra and not noted:
             noted = True
             warn(left_out_note(extra))
-        publisher.send(table.select(list(places.values())).rename_columns(list(places)))
-        account.settle(publisher.flush())
+        sender.send_table(table.select(list(places.values())).rename_columns(list(places)), before)
+        before += table.num_rows
+        account.settle(sender.publisher.flush())
 
 
 def _mapped(batch: Any, column_map: ColumnMap) -> Any:

@@ -1,4 +1,7 @@
-"""ARRAY_AGG, STRING_AGG, APPROX_TOP_K and APPROX_COUNT_DISTINCT: read off all values of a range, in order.
+"""ARRAY_AGG, COLLECT_SET, STRING_AGG, HISTOGRAM, MODE and two APPROX_ functions: read off all values of a range, in order.
+
+The order is that of event time. An ORDER BY inside ARRAY_AGG or STRING_AGG is the last option: (falls, NULLs first) of each key. The
+argument is then a STRUCT of the value and the keys.
 
 The APPROX_ functions come here only where the rows of a window are held anyway: there an exact answer costs no memory.
 """
@@ -10,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Int64Array
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Int64Array, null_unless, same_type
 from millstream.engine.aggregates.ranked import top_rule
 from millstream.engine.data.allowance import claim
-from millstream.engine.data.arrow import arrow_type, plain_values
-from millstream.engine.data.column import Column
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, plain_values
+from millstream.engine.data.column import Column, null_column
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.keys import key_encoder
-from millstream.engine.data.types import BIGINT, TEXT, Kind, list_of
+from millstream.engine.data.types import BIGINT, TEXT, Kind, list_of, map_of
 from millstream.engine.expressions.signature import Options, Signature, Types, expect_count
 from millstream.protocol.values import arrow_functions as pc
 
@@ -40,14 +43,66 @@ def _claim(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64A
     if column.type.kind is Kind.TEXT and len(column):
         ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(np.asarray(pc.binary_length(column.values).fill_null(0)))))
         made = int((ends[stops] - ends[starts]).sum())
-    separator = len(call.options[0]) if call.options else 0
+    separator = len(call.options[0]) if call.function == "string_agg" else 0
     claim(made + (separator + REFERENCE_BYTES) * values, call.function.upper())
 
 
+def _in_order(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> tuple[Column, Int64Array, Int64Array]:
+    """Return the values of ranges that no longer overlap, as the call's ORDER BY wants them; equal ones stay in order of event time."""
+    if not call.options or not isinstance(call.options[-1], tuple):
+        return column, starts, stops
+    (_, value_type), *keys = column.type.fields
+    codes = [
+        _order_codes(column_from_arrow(column.values.field(place), type_), *how)
+        for place, ((_, type_), how) in enumerate(zip(keys, call.options[-1], strict=True), start=1)
+    ]
+    codes.reverse()  # lexsort wants the first key last
+    picked = [np.lexsort([code[a:b] for code in codes]) + a for a, b in _bounds(starts, stops)]
+    ends = np.cumsum(np.concatenate((np.zeros(1, dtype=np.int64), stops - starts)))
+    index = np.concatenate(picked) if picked else np.empty(0, dtype=np.int64)
+    return column_from_arrow(column.values.field(0), value_type).take(index), ends[:-1], ends[1:]
+
+
+def _order_codes(column: Column, falls: bool, nulls_first: bool) -> Int64Array:
+    """Return whole numbers that stand in the order that is wanted of the values."""
+    valid = column.validity()
+    valid = np.ones(len(column), dtype=np.bool_) if valid is None else valid
+    values = np.fromiter(plain_values(column), np.object_, len(column)) if column.type.is_arrow else column.values
+    codes = np.full(len(column), -1 if nulls_first else len(column), dtype=np.int64)
+    keys, places = np.unique(values[valid], return_inverse=True)  # NaN last (K13)
+    codes[valid] = len(keys) - 1 - places if falls else places
+    return codes
+
+
 def _array_agg(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    column, starts, stops = _in_order(call, column, starts, stops)
     _claim(call, column, starts, stops)
     plain = plain_values(column)
     return _lists(call, [plain[a:b] if b > a else None for a, b in _bounds(starts, stops)])
+
+
+def _collect_set(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    return _array_agg(call, *distinct_values(column, starts, stops))
+
+
+def _histogram(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    """Return how often each value came, by its text, the texts in order."""
+    _claim(call, column, starts, stops)
+    plain = column.values.to_pylist()
+    return _lists(call, [sorted(Counter(plain[a:b]).items()) if b > a else None for a, b in _bounds(starts, stops)])
+
+
+def _mode(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    """Return the most frequent value; of several the first to come."""
+    ids = key_encoder([column.type]).encode([column])
+    found = np.zeros(len(starts), dtype=np.int64)
+    for place, (a, b) in enumerate(_bounds(starts, stops)):
+        _, first, counts = np.unique(ids[a:b], return_index=True, return_counts=True)
+        if b > a:
+            found[place] = a + first[counts == counts.max()].min()
+    if not len(column):
+        return null_column(call.type, len(starts))
+    return null_unless(column.take(found), stops > starts)
 
 
 def _top_frequent(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
@@ -60,6 +115,7 @@ def _top_frequent(call: AggregateUse, column: Column, starts: Int64Array, stops:
 
 
 def _string_agg(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    column, starts, stops = _in_order(call, column, starts, stops)
     _claim(call, column, starts, stops)
     plain = column.values.to_pylist()
     separator = call.options[0]
@@ -100,11 +156,20 @@ def _string(name: str, types: Types, options: Options) -> Signature:
     return Signature(name, (TEXT,), TEXT, (separator,))
 
 
+def _counts_by_text(name: str, types: Types, options: Options) -> Signature:
+    """HISTOGRAM(x): a MAP of values, as text, to how often they came."""
+    expect_count(name, types, 1, 1)
+    return Signature(name, (TEXT,), map_of(BIGINT))
+
+
 def _distinct_estimate(name: str, types: Types, options: Options) -> Signature:
     expect_count(name, types, 1, 1)
     return Signature(name, types, BIGINT)
 
 
+COLLECT_SET = AggregateFunction(_array, of_values=_collect_set)
+HISTOGRAM = AggregateFunction(_counts_by_text, of_values=_histogram)
+MODE = AggregateFunction(same_type, of_values=_mode)
 ARRAY_AGG = AggregateFunction(_array, of_values=_array_agg, takes_nulls=True)
 STRING_AGG = AggregateFunction(_string, of_values=_string_agg)
 APPROX_TOP_K = AggregateFunction(top_rule, of_values=_top_frequent)

@@ -125,6 +125,9 @@ OPERATIONS: dict[str, np.ufunc] = {
     "add": np.add,
     "minimum": np.minimum,
     "maximum": np.maximum,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
     "lesser": np.frompyfunc(_lesser, 2, 1),
     "greater": np.frompyfunc(_greater, 2, 1),
 }

@@ -27,6 +27,25 @@ _TABLE = (
     ("moments:VARIANCE", "variance", "var_samp", "var"),
     ("moments:VAR_POP", "var_pop"),
     ("geomean:GEOMEAN", "geomean", "geometric_mean"),
+    ("bits:BOOL_AND", "bool_and", "every", "logical_and"),
+    ("bits:BOOL_OR", "bool_or", "logical_or"),
+    ("bits:BIT_AND", "bit_and"),
+    ("bits:BIT_OR", "bit_or"),
+    ("bits:BIT_XOR", "bit_xor"),
+    ("regression:CORR", "corr"),
+    ("regression:COVAR_POP", "covar_pop"),
+    ("regression:COVAR_SAMP", "covar_samp"),
+    ("regression:REGR_SLOPE", "regr_slope"),
+    ("regression:REGR_INTERCEPT", "regr_intercept"),
+    ("regression:REGR_R2", "regr_r2"),
+    ("regression:REGR_COUNT", "regr_count"),
+    ("regression:REGR_AVGX", "regr_avgx"),
+    ("regression:REGR_AVGY", "regr_avgy"),
+    ("regression:REGR_SXX", "regr_sxx"),
+    ("regression:REGR_SYY", "regr_syy"),
+    ("regression:REGR_SXY", "regr_sxy"),
+    ("arg_extremes:ARG_MIN", "arg_min", "argmin", "min_by"),
+    ("arg_extremes:ARG_MAX", "arg_max", "argmax", "max_by"),
     ("ends:FIRST", "first", "first_value"),
     ("ends:LAST", "last", "last_value"),
     ("ranked:MEDIAN", "median"),
@@ -35,6 +54,9 @@ _TABLE = (
     ("ranked:APPROX_PERCENTILE", "approx_percentile", "approx_quantile"),
     ("ranked:TOP", "top", "topk"),
     ("collected:ARRAY_AGG", "array_agg", "collect_list", "list"),
+    ("collected:COLLECT_SET", "collect_set"),
+    ("collected:HISTOGRAM", "histogram"),
+    ("collected:MODE", "mode"),
     ("collected:STRING_AGG", "string_agg", "listagg", "group_concat"),
     ("collected:APPROX_COUNT_DISTINCT", "approx_count_distinct", "approx_distinct"),
     ("collected:APPROX_TOP_K", "approx_top_k", "approx_topk"),
@@ -59,9 +81,17 @@ def is_aggregate(name: str) -> bool:
 OPTIONED = frozenset(("percentile_cont", "percentile_disc", "approx_percentile", "top", "string_agg", "approx_top_k"))
 
 
+_OF_PAIRS = ("regression:", "arg_extremes:")
+
+
+def columns_of(name: str) -> int:
+    """Return how many columns an aggregate reads; those that read two take them as the parts of one STRUCT. KeyError without such one."""
+    return 2 if _PLACES[_NAMES[name.lower()]].startswith(_OF_PAIRS) else 1
+
+
 def arguments_max(name: str) -> int:
-    """Return how many arguments an aggregate takes at most: the value, and of those in OPTIONED a constant. KeyError without such one."""
-    return 2 if _NAMES[name.lower()] in OPTIONED else 1
+    """Return how many arguments an aggregate takes at most: its columns, and of those in OPTIONED a constant. KeyError without such one."""
+    return columns_of(name) + (_NAMES[name.lower()] in OPTIONED)
 
 
 def aggregate_names() -> tuple[str, ...]:

@@ -28,27 +28,14 @@ _ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply"}
 Progress = tuple[int, Mask | None, int, list[int], list[Column]]
 """Stages done, which rows are left (None: all), how many, how many behind each stage, and the columns that were computed."""
 
-_Program = Callable[[Train, int], Progress]
+ColumnProgram = Callable[[Train, int], Progress]
 
 
-class ColumnChain:
-    """See the module's text. `stages` are cheap from the first on, `width` columns enter."""
+def column_program(stages: Sequence[ChainStage], width: int) -> ColumnProgram:
+    """Return the function of a train and its rows, for as many stages as can be written down.
 
-    def __init__(self, stages: Sequence[ChainStage], width: int) -> None:
-        self._stages = stages
-        self._width = width
-        self._program: _Program | None = None
-
-    def run(self, train: Train) -> Progress:
-        """Go through the stages as far as they are known. Threads that race for the first run write the same program."""
-        program = self._program
-        if program is None:
-            program = self._program = _written(self._stages, self._width)
-        return program(train, train.rows)
-
-
-def _written(stages: Sequence[ChainStage], width: int) -> _Program:
-    """Return the function of a train and its rows, for as many stages as can be written down."""
+    `stages` are cheap from the first on, `width` columns enter.
+    """
     writer = _ColumnWriter(width)
     done = 0
     for virtual, condition in stages:
@@ -63,7 +50,7 @@ def _written(stages: Sequence[ChainStage], width: int) -> _Program:
 
 
 class _ColumnWriter(ProgramWriter):
-    """Writes the function of a train. `m` is the mask so far, `n` the rows it leaves."""
+    """Writes the function of a train. `m` is the mask so far, `n` with a stage's place the rows that its condition leaves."""
 
     kinds = _KINDS
 
@@ -71,63 +58,73 @@ class _ColumnWriter(ProgramWriter):
         super().__init__(width)
         self._masked = self._warns = False
         self._types: dict[str, DataType] = {}
+        self._counts: list[str] = []  # the name of what is left behind each stage
+        self._made: list[str] = []
 
-    def mark(self) -> tuple[int, bool, bool, dict[int, None]]:
+    def mark(self) -> tuple[int, bool, bool, dict[int, None], list[str], list[str]]:
         """Return where the text stands."""
-        return len(self.lines), self._masked, self._warns, dict(self.reads)
+        return len(self.lines), self._masked, self._warns, dict(self.reads), list(self._counts), list(self._made)
 
-    def back_to(self, kept: tuple[int, bool, bool, dict[int, None]]) -> None:
+    def back_to(self, kept: tuple[int, bool, bool, dict[int, None], list[str], list[str]]) -> None:
         """Take back what was written since."""
-        lines, self._masked, self._warns, self.reads = kept
+        lines, self._masked, self._warns, self.reads, self._counts, self._made = kept
         del self.lines[lines:]
 
     def stage(self, place: int, virtual: Sequence[Expression], condition: Expression | None) -> None:
         """Add a stage. The columns that it reads come first, as the stage is done in full or not at all."""
-        known = dict(self.reads)
-        lines: list[str] = []
-        for expression in virtual:
-            lines += self._computing(fold(expression))
+        known, stopped = dict(self.reads), self._stopped(place)
+        lines = [self._computing(fold(expression)) for expression in virtual]
+        left = self._counts[-1] if self._counts else "rows"
         if condition is not None:
-            lines += self._testing(fold(condition), place)
+            left = f"n{place}"
+            lines += self._testing(fold(condition), left)
+        self._counts.append(left)
         for position in self.reads:
             if position not in known:
-                self.lines += self._reading(position, place)
-        self.lines += [*lines, "counts.append(n)"]
+                self.lines += self._reading(position, stopped)
+        self.lines += lines
         if condition is not None:
-            self.lines.append(f"if n * {COMPACT_BELOW} < rows: return {place + 1}, m, n, counts, made")
+            self.lines.append(f"if {left} * {COMPACT_BELOW} < rows: {self._stopped(place + 1)}")
 
-    def program(self, stages: int) -> _Program:
+    def _stopped(self, stages: int) -> str:
+        """Return the line that gives what so many stages have made."""
+        made = "".join(f"Column(type_{name}, {name}), " for name in self._made)
+        mask, left = "m" if self._masked else "None", self._counts[-1] if self._counts else "rows"
+        return f"return {stages}, {mask}, {left}, [{', '.join(self._counts)}], [{made}]"
+
+    def program(self, stages: int) -> ColumnProgram:
         """Return the function that does so many stages."""
-        begin = ["slots = train.slots", "m, n, counts, made = None, rows, [], []"]
-        body = [*begin, *self.lines, f"return {stages}, m, n, counts, made"]
+        body = ["slots = train.slots", *self.lines, self._stopped(stages)]
         self.lines = ['with errstate(all="ignore"):', *(f"    {line}" for line in body)] if self._warns else body
         names = {**_NAMES, **{f"type_{name}": type_ for name, type_ in self._types.items()}}
         return self.function("column_program", ["train", "rows"], names)
 
-    def _reading(self, position: int, place: int) -> list[str]:
+    def _reading(self, position: int, stopped: str) -> list[str]:
         return [
             f"s = slots[{position}]",
             f"if type(s) is not Column: s = train.column({position})",
-            f"if s.valid is not None: return {place}, m, n, counts, made",
+            f"if s.valid is not None: {stopped}",
             f"c{position} = s.values",
         ]
 
-    def _computing(self, expression: Expression) -> list[str]:
+    def _computing(self, expression: Expression) -> str:
         name = self.next_computed()
         if isinstance(expression, Literal):
             raise LeftToKernels
         self._warns = self._warns or any(isinstance(e, Call | Cast) and e.type.kind is Kind.DOUBLE for e in walk(expression))
         self._types[name] = expression.type
-        return [f"{name} = {self.text(expression)}", f"made.append(Column(type_{name}, {name}))"]
+        line = f"{name} = {self.text(expression)}"
+        self._made.append(name)
+        return line
 
-    def _testing(self, condition: Expression, place: int) -> list[str]:
+    def _testing(self, condition: Expression, left: str) -> list[str]:
         if isinstance(condition, Literal):
             raise LeftToKernels
         self._warns = self._warns or any(isinstance(e, Call | Cast) and e.type.kind is Kind.DOUBLE for e in walk(condition))
         text = self.text(condition)
         line = f"m = logical_and(m, {text})" if self._masked else f"m = {text}"
         self._masked = True
-        return [line, "n = int(count_nonzero(m))"]
+        return [line, f"{left} = int(count_nonzero(m))"]
 
     def compared(self, function: str, first: str, second: str) -> str:
         """Write a comparison of two columns, or of one with a constant."""
@@ -161,7 +158,8 @@ class _ColumnWriter(ProgramWriter):
 
 _NAMES: dict[str, Any] = {
     "Column": Column,
-    "count_nonzero": np.count_nonzero,
+    # Without what asks whether an argument brings a function of its own, which takes ten times as long as counting.
+    "count_nonzero": getattr(np.count_nonzero, "__wrapped__", np.count_nonzero),
     "errstate": np.errstate,
     **{name: getattr(np, name) for name in (*_COMPARISONS.values(), *_ARITHMETIC.values(), "logical_and", "logical_or", "logical_not")},
     **{dtype.__name__: dtype for dtype in (np.int32, np.int64, np.float64)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -36,6 +37,9 @@ TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up 
 CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share
 ROWS_HERE_MAX = 256  # of selections and projections that live in another process: with fewer rows the way there takes longer than they do
+
+
+Receipts = list[StepReceipt | ChainReceipt | ChainRuns]
 
 
 class _Again(Exception):
@@ -326,18 +330,35 @@ class FusedChain:
         self._note(taken.rows, outcome.counts, cost_ns)
         return ChainReceipt(self.shape, consumed, outcome.counts, tuple(produced), cost_ns)
 
-    def add_run(self, outcome: ChainOutcome, cost_ns: int, finished_ns: int, runs: ChainRuns) -> bool:
-        """Add one run that ended in a sink to others of its order; False when it is not as plain, or its results came at several times."""
-        taken, left = outcome.taken, outcome.to_tail
+    def add_run(
+        self, outcome: ChainOutcome, cost_ns: int, finished_ns: int, receipts: list[StepReceipt | ChainReceipt | ChainRuns]
+    ) -> bool:
+        """Add one run that ended in a sink to the receipts of its order, in columns with plain ones right before it.
+
+        False, and nothing is added, where it is not plain, or its results came at several times.
+        """
+        taken, left, counts = outcome.taken, outcome.to_tail, outcome.counts
         if taken.controls or not taken.rows or left is None or not left.arrival.is_constant:
             return False
         head = self._head.inputs[0]
         head_ns = None if head.node.next is None else head.head_arrival_ns()
-        runs.shapes.append(self.shape)
-        arrival_ns = left.arrival.start_ns
-        runs.taken.extend((taken.rows, taken.bytes, -1 if head_ns is None else head_ns, cost_ns, finished_ns, arrival_ns, left.rows))
-        runs.rows_out.extend(outcome.counts)
-        self._note(taken.rows, outcome.counts, cost_ns)
+        figures = (
+            taken.rows,
+            taken.bytes,
+            -1 if head_ns is None else head_ns,
+            cost_ns,
+            finished_ns,
+            left.arrival.start_ns,
+            left.rows,
+        )
+        runs = receipts[-1] if receipts else None
+        if type(runs) is ChainRuns:
+            runs.shapes.append(self.shape)
+            runs.taken.extend(figures)
+            runs.rows_out.extend(counts)
+        else:
+            receipts.append(ChainRuns([self.shape], array("q", figures), array("q", counts)))
+        self._note(taken.rows, counts, cost_ns)
         return True
 
     def _note(self, rows: int, counts: list[int], cost_ns: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 import numpy as np
-from millstream.engine.chains.column_program import COMPACT_BELOW, ColumnChain
+from millstream.engine.chains.column_program import COMPACT_BELOW, ColumnProgram, column_program
 from millstream.engine.chains.row_program import ROWS_MAX, RowChain
 from millstream.engine.data.column import Column, Index, Mask, null_column
 from millstream.engine.data.records import dataclass
@@ -51,27 +51,27 @@ def can_fuse(recipe: Recipe) -> bool:
 class ChainRows:
     """The entering columns and the computed ones behind them."""
 
-    __slots__ = ("_train", "_virtual", "_width", "rows")
+    __slots__ = ("_train", "_width", "computed", "rows")
 
     def __init__(self, train: Train, width: int, virtual: list[Column]) -> None:
         self._train = train
         self._width = width
-        self._virtual = virtual
+        self.computed = virtual
         self.rows = train.rows
 
     def column(self, position: int) -> Column:
         """Return an entering or a computed column."""
-        return self._train.column(position) if position < self._width else self._virtual[position - self._width]
+        return self._train.column(position) if position < self._width else self.computed[position - self._width]
 
     def append(self, column: Column) -> None:
         """Add a computed column."""
-        self._virtual.append(column)
+        self.computed.append(column)
 
     def compacted(self, mask: Mask) -> tuple[Train, ChainRows]:
         """Return the rows where the mask is true, computed columns with them."""
         (index,) = mask.nonzero()
         train = self._train.take(index)
-        return train, ChainRows(train, self._width, [c.take(index) for c in self._virtual])
+        return train, ChainRows(train, self._width, [c.take(index) for c in self.computed])
 
 
 class FusedProgram:
@@ -97,8 +97,7 @@ class FusedProgram:
         self._picked = None if drops or len(places) < len(self._outputs) else places
         self._empty: list[Slot] = [null_column(f.type, 0) for f in self._schema.fields]
         self._rows = RowChain([(s.computed, s.condition) for s in self._stages], self._columns, self._width, self._schema)
-        cheap = takewhile(lambda stage: stage.cheap, self._stages)
-        self._cheap = ColumnChain([(s.computed, s.condition) for s in cheap], self._width)
+        self._program: ColumnProgram | None = None
 
     def _stage(self, recipe: Recipe, following: Sequence[Recipe]) -> Stage:
         if isinstance(recipe, SelectRecipe):
@@ -145,11 +144,19 @@ class FusedProgram:
             return found
         if train.rows == 0:
             return train.replace_columns(self._schema, self._empty), [0] * len(self._stages)
-        done, mask, live, counts, computed = self._cheap.run(train)
+        done, mask, live, counts, computed = (self._program or self._written())(train, train.rows)
+        if self._gathers_only and mask is not None and done == len(self._stages) and 0 < live < train.rows:
+            return self._gathered(train, computed, mask.nonzero()[0]), counts
         rows = ChainRows(train, self._width, computed)
         if done < len(self._stages):
             train, rows, mask, live = self._go_on(done, train, rows, mask, live, counts)
         return self._leave(train, rows, mask, live), counts
+
+    def _written(self) -> ColumnProgram:
+        """Return the program of the cheap stages. Threads that race for it first write the same."""
+        cheap = takewhile(lambda stage: stage.cheap, self._stages)
+        self._program = column_program([(s.computed, s.condition) for s in cheap], self._width)
+        return self._program
 
     def _go_on(
         self, done: int, train: Train, rows: ChainRows, mask: Mask | None, live: int, counts: list[int]
@@ -174,7 +181,7 @@ class FusedProgram:
             return (train if mask is None else train.take(_NO_ROWS)).replace_columns(self._schema, self._empty)
         if mask is not None and live < rows.rows:
             if self._gathers_only:
-                return self._gathered(train, rows, mask.nonzero()[0])
+                return self._gathered(train, rows.computed, mask.nonzero()[0])
             train, rows = rows.compacted(mask)
         context = None if self._gathers_only else context_of(train)
         slots: list[Slot] = []
@@ -188,7 +195,7 @@ class FusedProgram:
                 slots.append(rows.column(output))
         return train.replace_columns(self._schema, slots)
 
-    def _gathered(self, train: Train, rows: ChainRows, index: Index) -> Train:
+    def _gathered(self, train: Train, computed: Sequence[Column], index: Index) -> Train:
         """Leave with some of the rows: only columns that leave are touched, entering ones gathered when someone asks for them."""
         selection = Selection(index)
         slots: list[Slot] = []
@@ -196,7 +203,7 @@ class FusedProgram:
             if enters:
                 slots.append(train.deferred(output, selection))
             else:
-                slots.append(rows.column(output).take(index))
+                slots.append(computed[output - self._width].take(index))
         return train.picked(selection, self._schema, slots)
 
 

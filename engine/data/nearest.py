@@ -31,9 +31,9 @@ def suggest(word: str, known: Iterable[str], compared_max: int = COMPARED_MAX) -
 
 
 def did_you_mean(word: str, known: Iterable[str], compared_max: int = COMPARED_MAX) -> str | None:
-    """Return "did you mean X?" for the nearest known name, or None. `compared_max` as for `suggest`."""
+    """Return "did you mean X?" for the nearest known name; None where none is near, or the word is one. `compared_max` as for `suggest`."""
     near = suggest(word, known, compared_max)
-    return None if near is None else f"did you mean {near}?"
+    return None if near is None or near == word else f"did you mean {near}?"
 
 
 def _alike(name: str, other: str) -> int:

@@ -242,11 +242,11 @@ class Train:
 
     def picked(self, selection: Selection, schema: Schema, slots: Sequence[Slot]) -> Train:
         """Return the train of the selected rows with columns that hold just these, same interval."""
-        index = selection.index
         changed = self.__copy__()
-        changed.schema, changed.slots, changed.rows = schema, list(slots), len(index)
+        changed.schema, changed.slots, changed.rows = schema, list(slots), len(selection.index)
         changed.seq, changed.time = self.seq.select(selection), self.time.select(selection)
-        changed.receipts = None if self.receipts is None else self.receipts.take(index)
+        if self.receipts is not None:
+            changed.receipts = self.receipts.take(selection.index)
         return changed
 
     def oldest_arrival(self) -> int:

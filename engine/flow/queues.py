@@ -233,7 +233,7 @@ class OutputLog:
         self._tail = node
         self.rows_held += node.rows
         self.bytes_held += node.bytes
-        if not 0 < node.rows <= FEW_ROWS or train_of(node).is_mark:
+        if not 0 < node.rows <= FEW_ROWS or node.train is None or node.train.is_mark:
             self._few, self._few_after = 0, node
             return
         if not self._few or not tail.readers:

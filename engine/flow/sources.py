@@ -73,7 +73,8 @@ class Reservation:
 class Source:
     """One stream's entry. `log` is what classes that are never shed read; `shed_logs` has more for classes that may be.
 
-    `watermark_us` and what follows it change under the ingress lock only. `idle` True after its IDLE timeout.
+    `watermark_us` and what follows it change under the ingress lock only. `idle` True after its IDLE timeout. `is_plain`: event times are
+    the values of a column, and all of them may move W.
     """
 
     id: OperatorId
@@ -90,6 +91,7 @@ class Source:
     table: TableContent | None = None
     time_position: int | None = None
     by_timestamp: bool = False
+    is_plain: bool = False
     open_reservations: deque[int] = field(default_factory=deque)
     reserved_lo: int = NOTHING_RESERVED
     recorder: Recorder | None = None
@@ -98,6 +100,7 @@ class Source:
         self.time_position = time_position(self.definition)
         if self.time_position is not None:
             self.by_timestamp = self.definition.schema.fields[self.time_position].type.kind is Kind.TIMESTAMP
+            self.is_plain = self.by_timestamp and self.definition.time.skew_us is None
         self.keep_origin = self.definition.late_into is not None or self.definition.errors_into is not None
 
     def frontier(self, log: OutputLog) -> int:
@@ -195,6 +198,9 @@ class Ingress:
         if instant is not None:
             times: Int64Array | None = None
             skewed = _is_ahead(source, instant, now_us)
+        elif source.is_plain and source.time_position is not None:
+            times = moving = columns[source.time_position].values
+            skewed = 0
         else:
             times, moving, skewed = _given_times(source, columns, now_us)
         with self.lock:
@@ -365,9 +371,10 @@ class Ingress:
         arrivals = [_push(source.log, train, arrival_ns)]
         if source.table is not None:
             source.table.changed(train)
-        for shed in source.shed_logs.values() if source.shed_logs else ():
-            kept = shed.kept(train, self.seed)
-            arrivals.append(_push(shed.log, kept, arrival_ns, train.rows - kept.rows))
+        if source.shed_logs:
+            for shed in source.shed_logs.values():
+                kept = shed.kept(train, self.seed)
+                arrivals.append(_push(shed.log, kept, arrival_ns, train.rows - kept.rows))
         return arrivals
 
 

@@ -30,7 +30,7 @@ class JoinWords:
 class FromParser(WindowParser):
     """Adds FROM to the cursor. `query` is supplied by the SELECT parser below it.
 
-    `history` gathers the streams of a FETCH whose past is asked for; None elsewhere, where HISTORY is a name like any other.
+    `history` gathers the streams of a FETCH whose past is asked for; None elsewhere.
     """
 
     history: list[statements.HistoryOf] | None = None
@@ -112,9 +112,14 @@ class FromParser(WindowParser):
             raise self.problem(
                 f"{name.text} is not a table function", self.previous, "the window functions are TUMBLE, HOP, SESSION and CUMULATE"
             )
+        if self.history is None and self.sees("HISTORY"):
+            hint = "to begin in the past write CREATE QUERY name WITH (history = 'archive') AS SELECT …; for an alias AS history"
+            raise self.problem("HISTORY can stand only in a FETCH", hint=hint)
         if self.history is not None and self.takes("HISTORY"):
             start = self._instant("HISTORY FROM") if self.takes_symbol(TokenType.FROM) else None
             stop = self._instant("TO") if self.takes("TO") else None
+            if stop is not None and self.sees_symbol(TokenType.FROM):
+                raise self.problem("FROM stands before TO in HISTORY", hint="write HISTORY FROM earlier TO later")
             if start is not None and stop is not None and stop <= start:
                 raise self.problem("HISTORY ends before it begins", self.previous, "write FROM earlier TO later")
             self.history.append(statements.HistoryOf(name, start, stop))

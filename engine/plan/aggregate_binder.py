@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any
 
-from millstream.engine.aggregates.table import aggregate_of, arguments_max, is_aggregate, resolve_aggregate
+from millstream.engine.aggregates.table import aggregate_of, arguments_max, columns_of, is_aggregate, resolve_aggregate
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
+from millstream.engine.data.types import BIGINT, NULL, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions import build
 from millstream.engine.expressions.bounds import may_fail
-from millstream.engine.expressions.ir import Case, ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.expressions.ir import Call, Case, ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.expressions.kernel import is_null_literal
 from millstream.engine.expressions.signature import Signature
 from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
@@ -29,6 +31,8 @@ _ITEM = 1_000_000
 _WINDOW = 2_000_000
 _RANK = 3_000_000
 COMPUTED_STEPS = 40  # of limits.WORK_MAX, for each key and aggregate: the columns and recipes that are made of it
+_OVER_ORDER = ("percentile", "quantile", "approx_percentile", "approx_quantile", "mode")  # WITHIN GROUP (ORDER BY x) has the argument
+_GATHERING = ("array_agg", "string_agg")  # in order of event time (K13), unless an ORDER BY says another
 _WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
 
 
@@ -205,6 +209,9 @@ class AggregateBinder(ExpressionBinder):
     def _call(self, node: exp.Anonymous, order: exp.Order | None) -> PendingAggregate:
         name = str(node.name).lower()
         nodes = list(node.expressions)
+        if nodes and isinstance(nodes[-1], exp.Order):  # it stands around what comes before it, DISTINCT included
+            order = nodes[-1] if order is None else order
+            nodes[-1] = nodes[-1].this
         distinct = bool(nodes) and isinstance(nodes[0], exp.Distinct)
         if distinct:
             if not nodes[0].expressions:
@@ -216,12 +223,12 @@ class AggregateBinder(ExpressionBinder):
             if name != "count" or distinct:
                 raise TypeProblem(f"{name.upper()}(*) is not defined", hint="only COUNT takes *")
             nodes = []
-        nodes, flip = self._ordered(name, nodes, order)
-        most = arguments_max(name)
+        nodes, flip, order = self._ordered(name, nodes, order)
+        most, columns = arguments_max(name), columns_of(name)
         if len(nodes) > most:
             raise TypeProblem(f"{name.upper()} takes {'1 argument' if most == 1 else f'at most {most} arguments'}, not {len(nodes)}")
-        arguments = [self.source.bind(n) for n in nodes[:1]]
-        options = tuple(self._option(name, n) for n in nodes[1:])
+        arguments = [self.source.bind(n) for n in nodes[:columns]]
+        options = tuple(self._option(name, n) for n in nodes[columns:])
         if flip:
             options = (float(1 - Decimal(repr(float(options[0])))), *options[1:])  # exact in decimal, so that 1 - 0.9 is 0.1
         signature = resolve_aggregate(name, [a.type for a in arguments], options)
@@ -229,34 +236,49 @@ class AggregateBinder(ExpressionBinder):
         if distinct and signature.name in ("approx_percentile", "approx_top_k"):
             raise Unsupported(f"DISTINCT in {name.upper()} is not supported", hint="only the exact aggregates can leave out repetitions")
         distinct = distinct and signature.name != "approx_count_distinct"  # which counts different values anyway
-        return PendingAggregate(signature.name, cast, None, distinct, signature, signature.options, name)
+        options = signature.options
+        if order is not None and not self._is_event_order(order):
+            keys, orders = self._order(signature.name, order)
+            if distinct and (len(keys) > 1 or build.cast(keys[0], cast[0].type) != cast[0]):
+                raise TypeProblem(f"with DISTINCT, {name.upper()} can be ordered by its argument alone")
+            cast, options = (packed((*cast, *keys), 1 if signature.name == "string_agg" else 0),), (*options, orders)
+        elif columns > 1:
+            cast = (packed(cast, columns),)
+        return PendingAggregate(signature.name, cast, None, distinct, signature, options, name)
 
-    def _ordered(self, name: str, nodes: list[exp.Expr], order: exp.Order | None) -> tuple[list[exp.Expr], bool]:
-        """Put the ORDER BY of WITHIN GROUP, or inside the parentheses, where the argument belongs."""
-        if nodes and isinstance(nodes[-1], exp.Order):
-            inner = nodes[-1]
-            nodes = [*nodes[:-1], inner.this]
-            self._check_event_order(name, inner)
-        if order is None:
-            return nodes, False
+    def _ordered(self, name: str, nodes: list[exp.Expr], order: exp.Order | None) -> tuple[list[exp.Expr], bool, exp.Order | None]:
+        """Put the argument that stands in WITHIN GROUP (ORDER BY x) before the others; return whether it falls, and else the ORDER BY."""
+        if order is None or not name.startswith(_OVER_ORDER):
+            return nodes, False, order
         if len(order.expressions) != 1:
             raise Unsupported(f"{name.upper()} takes one expression in WITHIN GROUP")
         key = order.expressions[0]
-        if not name.startswith(("percentile", "quantile", "approx_percentile", "approx_quantile")):
-            self._check_event_order(name, order)
-            return nodes, False
         descending = bool(key.args.get("desc"))
         if descending and "disc" in name:
             raise Unsupported(f"{name.upper()} with DESC is not supported", hint="order ascending and take 1 - p")
-        return [key.this, *nodes], descending
+        return [key.this, *nodes], descending and name != "mode", None
 
-    def _check_event_order(self, name: str, order: exp.Order) -> None:
-        """Lists and texts are gathered in event-time order (K13); accept an ORDER BY that says just that."""
+    def _is_event_order(self, order: exp.Order) -> bool:
+        """Whether it is the order in which lists and texts are gathered anyway (K13)."""
+        key = order.expressions[0]
+        bound = self.source.bind(key.this)
+        time = self.scope.attribute(bound.position).time if isinstance(bound, ColumnRef) else None
+        return time == TimeOffset() and not key.args.get("desc")
+
+    def _order(self, name: str, order: exp.Order) -> tuple[tuple[Expression, ...], tuple[tuple[bool, bool], ...]]:
+        """Return the keys of an ORDER BY inside an aggregate, and of each whether it falls and whether NULLs come first."""
+        if name not in _GATHERING:
+            hint = {"first": "write ARG_MIN(x, y)", "last": "write ARG_MAX(x, y)"}.get(name, "its answer does not depend on the order")
+            raise Unsupported(f"ORDER BY inside {name.upper()} is not supported", hint=hint)
+        keys, orders = [], []
         for key in order.expressions:
             bound = self.source.bind(key.this)
-            time = self.scope.attribute(bound.position).time if isinstance(bound, ColumnRef) else None
-            if time != TimeOffset() or key.args.get("desc"):
-                raise Unsupported(f"ORDER BY inside {name.upper()} is not supported", hint="it gathers in order of event time")
+            if not bound.type.is_ordered:
+                raise located(TypeProblem(f"a {bound.type} has no order"), key)
+            descending, first = bool(key.args.get("desc")), key.args.get("nulls_first")
+            keys.append(bound)
+            orders.append((descending, descending if first is None else bool(first)))
+        return tuple(keys), tuple(orders)
 
     def _option(self, name: str, node: exp.Expr) -> Any:
         bound = self.source.bind(node)
@@ -378,6 +400,23 @@ def _where_it_passes(argument: Expression, condition: Expression | None) -> Expr
     if condition is None or not may_fail(argument) or (isinstance(argument, Case) and argument.branches[0][0] == condition):
         return argument
     return build.case([(condition, argument)], None)
+
+
+def packed(parts: Sequence[Expression], needed: int) -> Expression:
+    """Return one STRUCT of all that an aggregate reads; NULL where one of the first `needed` parts is, as such a row does not count."""
+    whole = build.call("struct", parts, [str(place) for place in range(1, len(parts) + 1)])
+    missing = [build.call("is_null", [part]) for part in parts[:needed]]
+    if not needed:
+        return whole
+    return build.case([(missing[0] if needed == 1 else build.call("or", missing), Literal(NULL, None))], whole)
+
+
+def unpacked(argument: Expression) -> tuple[Expression, ...]:
+    """Return the parts that `packed` has put together, whatever condition stands around them."""
+    while isinstance(argument, Case):
+        argument = argument.branches[0][1] if is_null_literal(argument.otherwise) else argument.otherwise
+    assert isinstance(argument, Call)
+    return argument.arguments
 
 
 def _in_aggregate(node: exp.Expr) -> bool:

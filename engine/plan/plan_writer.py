@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from millstream.engine.aggregates.table import columns_of
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import EngineError
 from millstream.engine.expressions import build
@@ -13,6 +14,7 @@ from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, JoinKind, WindowKind
 from millstream.engine.plan import logical
+from millstream.engine.plan.aggregate_binder import unpacked
 from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.plan_objects import PLAN_VERSION
 from millstream.engine.plan.query_options import default_options
@@ -189,10 +191,28 @@ class _Writer:
         if keys:
             plan["group_by"] = keys
         names = [a.name for a in node.attributes[len(node.keys) :]]
-        plan["aggregates"] = [self._item(n, item, texts) for n, item in zip(names, node.items, strict=False)]
+        arguments = [self._arguments(item, project, spell) for item in node.items]
+        plan["aggregates"] = [self._item(*named, texts) for named in zip(names, node.items, arguments, strict=False)]
 
-    def _item(self, name: str, item: AggregateCall, texts: list[str]) -> list[str]:
-        argument = ", ".join([*(texts[a] for a in item.arguments), *(_option_text(o) for o in item.options)]) or "*"
+    def _arguments(self, item: AggregateCall, project: logical.Project, spell: Callable[[int], str]) -> str:
+        """Return what stands between an aggregate's parentheses; what is read as one STRUCT was written one by one."""
+        given = [project.expressions[a] for a in item.arguments]
+        options, orders = list(item.options), ()
+        if options and isinstance(options[-1], tuple):
+            orders = options.pop()
+            whole, *keys = unpacked(given[0])
+            given = [whole]
+        elif columns_of(item.function) > 1:
+            given = list(unpacked(given[0]))
+        text = ", ".join([*(expression_text(e, spell) for e in given), *(_option_text(o) for o in options)]) or "*"
+        if orders:
+            text += " ORDER BY " + ", ".join(
+                f"{expression_text(key, spell)}{' DESC' if falls else ''} NULLS {'FIRST' if first else 'LAST'}"
+                for key, (falls, first) in zip(keys, orders, strict=True)
+            )
+        return text
+
+    def _item(self, name: str, item: AggregateCall, argument: str, texts: list[str]) -> list[str]:
         if item.distinct:
             argument = f"DISTINCT {argument}"
         return [name, item.function, argument, *([] if item.filter is None else [texts[item.filter]])]

@@ -6,15 +6,14 @@ operator all the same. An operator that raises takes its queries down, never the
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from millstream.engine.chains.fused import ChainCache, ChainOutcome, FusedChain
+from millstream.engine.chains.fused import ChainCache, ChainOutcome, FusedChain, Receipts
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import Allowance, CutAt, TooMuchAtOnce, give, own, unbounded
 from millstream.engine.data.train import Train
-from millstream.engine.data.work import ChainReceipt, ChainRuns, Emission, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.data.work import Emission, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.engine.flow.running import ALL_ROWS, Left, Made, OperatorCall, RunningOperator, emitted, pass_to_sinks
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.row_operators import Sink
@@ -23,7 +22,6 @@ from millstream.engine.runtime.side_rows import pass_side_rows, settle_watchers,
 from millstream.engine.runtime.step_counts import StepCounts, emission_of
 
 Clock = Callable[[], int]
-Receipts = list[StepReceipt | ChainReceipt | ChainRuns]
 
 
 class Executor:
@@ -56,7 +54,7 @@ class Executor:
 
     def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt | None:
         """Run an order that is one chain up to its sink, whose kernels see to warnings themselves; None when it must go step by step."""
-        if chain.has_nothing or not chain.is_due_to_fuse:
+        if not chain.is_due_to_fuse:
             return None
         receipts: Receipts = []
         emissions: list[Emission] = []
@@ -265,22 +263,15 @@ class Executor:
         claimed: int,
     ) -> None:
         """Add the run to the receipts: in columns with those before it in the order where it is plain, else with one of its own."""
-        plain = False
-        if chain.ends_in_sink:
-            last = receipts[-1] if receipts else None
-            runs = last if type(last) is ChainRuns else ChainRuns([], array("q"), array("q"))
-            plain = chain.add_run(outcome, cost_ns, now_ns, runs)
-            if plain and runs is not last:
-                receipts.append(runs)
-        if not plain:
-            receipts.append(chain.receipt(outcome, cost_ns))
         tail = chain.operators[-1]
-        if outcome.side is not None and outcome.side.has_side_rows:
-            pass_side_rows(self._network, tail, outcome.side)
+        if not chain.ends_in_sink or not chain.add_run(outcome, cost_ns, now_ns, receipts):
+            receipts.append(chain.receipt(outcome, cost_ns))
+            if outcome.side is not None and outcome.side.has_side_rows:
+                pass_side_rows(self._network, tail, outcome.side)
+            if chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
+                emissions.append(emission_of(chain.ids[-1], outcome.to_tail, now_ns))
         if tail.watched:
             self._tell_of_chain(tail, outcome)
-        if not plain and chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
-            emissions.append(emission_of(chain.ids[-1], outcome.to_tail, now_ns))
         tail.unseen_bytes += outcome.taken.bytes + claimed
         if tail.unseen_bytes >= limits.CLAIM_BYTES_MIN:
             self._network.memory.passed(tail)

@@ -24,7 +24,7 @@ def experiment() -> None:
 @experiment.command("list")
 def list_experiments() -> None:
     """List the experiments with their sources."""
-    from millstream.scheduler.experiments.frame import load, names
+    from millstream.scheduler.experiments.roster import load, names
 
     for name in names():
         scenario = load(name)
@@ -71,9 +71,9 @@ def run_experiments(
     lends its frame: the tables own.csv and own-runs.csv and the pictures own.svg and own.pdf go into its folder.
     """
     from millstream.scheduler.errors import SchedulerError
-    from millstream.scheduler.experiments.frame import load
-    from millstream.scheduler.experiments.frame import names as known
     from millstream.scheduler.experiments.report import is_current, verdict_lines, write_findings
+    from millstream.scheduler.experiments.roster import load
+    from millstream.scheduler.experiments.roster import names as known
     from millstream.scheduler.experiments.runner import ResultStore, run_cases
 
     if not names and not everything:

@@ -13,10 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Literal
 
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.plots import Panel
 
 Scale = Literal["reduced", "medium", "full"]
@@ -39,16 +37,21 @@ class ExperimentCase:
         return json.dumps([self.function, dict(sorted(self.parameters.items()))], sort_keys=True)
 
     @property
+    def module(self) -> str:
+        """The full name of the module that the function is in."""
+        module = self.function.partition(":")[0]
+        if self.live:
+            return module
+        return f"millstream.scheduler.experiments.{module if module == 'own' else f'scenarios.{module}'}"
+
+    @property
     def live(self) -> bool:
         """Whether it runs the real engine on the machine's clock: then nothing else may run beside it, and its result is not kept."""
         return "." in self.function
 
     def run(self) -> Result:
         """Run it in this process."""
-        module, _, name = self.function.partition(":")
-        if not self.live:
-            module = f"millstream.scheduler.experiments.{module if module == 'own' else f'scenarios.{module}'}"
-        function = getattr(import_module(module), name)
+        function = getattr(import_module(self.module), self.function.partition(":")[2])
         result: Result = function(**self.parameters)
         return result
 
@@ -84,78 +87,6 @@ class Scenario:
     cases: Callable[[Scale], Sequence[ExperimentCase]]
     judge: Callable[[Scale, Callable[[ExperimentCase], Result]], Findings]
     substitutions: Sequence[str] = field(default=())
-
-
-# Every row of the papers, by name; the module is the name with underscores, or that of the file in which several stand.
-NAMES: tuple[str, ...] = (
-    "p-latency",
-    "p-memory",
-    "p-throughput",
-    "p-burst",
-    "c-superbox",
-    "c-traversal",
-    "c-train",
-    "c-overhead",
-    "c-qos",
-    "c-size",
-    "c-bucket",
-    "c-push",
-    "c-10000",
-    "c-sustained",
-    "c-burst",
-    "c-fanout",
-    "c-fresh",
-    "s-slowdown",
-    "s-response",
-    "s-max",
-    "s-tradeoff",
-    "s-l2",
-    "s-class",
-    "s-selectivity",
-    "s-oracle",
-    "s-joins",
-    "s-tardiness",
-    "s-memory",
-    "s-clusters",
-    "s-sharing",
-    "s-adaptive",
-    "s-fresh",
-    "g-low",
-    "g-high",
-    "d-none",
-    "d-common",
-    "d-class",
-    "d-dilos",
-    "d-steps",
-)
-
-
-_HOMES = {
-    **dict.fromkeys(("d-none", "d-common", "d-class", "d-dilos", "d-steps"), "pham"),
-    **dict.fromkeys(("g-low", "g-high"), "golab"),
-    **dict.fromkeys(("p-latency", "p-throughput", "p-memory", "p-burst"), "pajjuri"),
-    **dict.fromkeys(("s-slowdown", "s-response", "s-max", "s-tradeoff", "s-l2", "s-class", "s-memory"), "sharaf_loads"),
-}
-
-GROUP = "millstream.experiments"
-"""The entry points of live experiments: other folders have them, which this one does not know."""
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of all experiments, the live ones last."""
-    return (*NAMES, *sorted(entry.name for entry in entry_points(group=GROUP)))
-
-
-def load(name: str) -> Scenario:
-    """Return a scenario by name; raises `SimulationError` naming the known ones."""
-    if name not in NAMES:
-        for entry in entry_points(group=GROUP, name=name):
-            found: Scenario = entry.load()
-            return found
-        raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
-    module = import_module(f"millstream.scheduler.experiments.scenarios.{_HOMES.get(name, name.replace('-', '_'))}")
-    scenario: Scenario = module.SCENARIOS[name] if name in _HOMES else module.SCENARIO
-    return scenario
 
 
 # ---- judging

@@ -1,7 +1,7 @@
 """Runs the cases of scenarios on several processes, keeps every result in a file, and takes up where it stopped.
 
-The name of a result's file is a digest of the case and of the code that makes it (everything in the scheduler but the scenarios'
-judging), so a changed policy is never answered from an old run.
+The name of a result's file is a digest of the case and of the code that makes it (`code_digest.py`), so a changed policy is never
+answered from an old run.
 """
 
 from __future__ import annotations
@@ -13,36 +13,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+from millstream.scheduler.experiments.code_digest import run_digest
 from millstream.scheduler.experiments.frame import ExperimentCase, Result
 
 _WATCH_S = 0.5
 """How soon a worker notices that it is to end."""
 
 Progress = Callable[[int, int, ExperimentCase], None]
-
-
-def makes_results(module: str) -> bool:
-    """Tell whether a module of the scenarios holds functions that cases name, and does not only list and judge cases."""
-    return module.endswith(("_runs", "_walks"))
-
-
-@cache
-def code_digest() -> str:
-    """Return a digest of the scheduler's code: what a result depends on beside its case."""
-    root = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        if name.startswith("experiments/scenarios/") and not makes_results(path.stem):
-            continue
-        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 class ResultStore:
@@ -57,7 +39,7 @@ class ResultStore:
     def _path(self, case: ExperimentCase) -> Path | None:
         if self._folder is None:
             return None
-        digest = hashlib.sha256((code_digest() + case.key).encode()).hexdigest()[:32]
+        digest = hashlib.sha256((run_digest(case) + case.key).encode()).hexdigest()[:32]
         return self._folder / f"{digest}.json"
 
     def get(self, case: ExperimentCase) -> Result | None:

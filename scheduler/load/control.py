@@ -6,18 +6,30 @@ dropped, no cycle is run, so that a core that has nothing to do is not called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from millstream.engine.data.graph import ClassId, LogId
 from millstream.engine.data.work import ChainRuns, Emission
+from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.instructions import Instruction, SetClassShare, SetDropRatio
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.load.catalog import load_manager
-from millstream.scheduler.load.contract import CYCLE_NS, ClassCycle, ClassLoad, Said
+from millstream.scheduler.load.contract import CYCLE_NS, ClassCycle, ClassLoad, LoadManager, Said
+from millstream.scheduler.load.dilos import Dilos
 from millstream.scheduler.load.monitors import Came, Monitors
+from millstream.scheduler.load.shedders import ClassShedders, CommonShedder, NoShedder
 from millstream.scheduler.network import shares_in_use
+
+MANAGERS: Mapping[str, Callable[[], LoadManager]] = {"none": NoShedder, "common": CommonShedder, "class": ClassShedders, "dilos": Dilos}
+"""Load managers by name, as the setting `load` has them."""
+
+
+def load_manager(name: str) -> LoadManager:
+    """Make a load manager; raises `PolicyError` naming those there are."""
+    if name not in MANAGERS:
+        raise PolicyError(f"unknown load manager '{name}'", hint="known are " + ", ".join(MANAGERS))
+    return MANAGERS[name]()
 
 
 class LoadControl:

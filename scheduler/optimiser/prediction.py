@@ -168,8 +168,8 @@ def class_loads(network: NetworkModel, estimates: Estimates, rates: Rates) -> di
 def _expect_trains(network: NetworkModel, estimates: Estimates, flow: Flow, found: dict[ClassId, float]) -> None:
     """Take from the loads what operators that nothing was measured of count too much: their prior is that of a call a tuple."""
     for slot in network.topology.order:
-        one, node = estimates.measured[slot], network.node(slot)
-        if one is None or one.seen or not node.call_ns or node.class_id not in found:
+        means, node = estimates.means, network.node(slot)
+        if not means.known[slot] or means.seen[slot] or not node.call_ns or node.class_id not in found:
             continue
         taken = flow.into(slot)
         spared = taken * max(0.0, estimates.cost_ns.item(slot) - per_tuple_ns(node, taken))

@@ -28,13 +28,14 @@ class ClassQuotas:
 
     def begin(self, shares: Mapping[ClassId, float]) -> None:
         """Take the classes, in the order of their turns; one that was there before keeps its credit, and its turn if it has it."""
-        present = self._present
+        present = self.present
         self.credit_ns = {one: self.credit_ns.get(one, 0.0) for one in shares}
         self.shares, self._order = dict(shares), list(shares)
         self._place = self._order.index(present) if present is not None and present in shares else -1
 
     @property
-    def _present(self) -> ClassId | None:
+    def present(self) -> ClassId | None:
+        """Whose turn it is, None before the first."""
         return self._order[self._place] if self._place >= 0 else None
 
     def set_shares(self, shares: Mapping[ClassId, float]) -> None:
@@ -54,7 +55,7 @@ class ClassQuotas:
         """Return the class to serve now, of those for which something waits."""
         if not waiting:
             return None
-        present = self._present
+        present = self.present
         if present is not None and present in waiting and self.credit_ns[present] > 0.0:
             return present
         while True:

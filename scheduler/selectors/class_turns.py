@@ -20,6 +20,8 @@ from millstream.scheduler.selectors.source_boxes import SourceBoxes
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
+_NOTHING: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+
 
 class ClassTurnsSelector:
     """Asks `quotas` for a class and takes the best available units of that class alone."""
@@ -30,8 +32,7 @@ class ClassTurnsSelector:
         self.evaluations = 0
         self.moves = 0
         self._still = not (ranking.moves_with_time or ranking.moves_with_queue)
-        self._classes: list[ClassId] = []
-        self._number: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # of each unit's class in that list
+        self._units: dict[ClassId, NDArray[np.int64]] = {}
         self._sources = SourceBoxes()
         self._ranks: FloatColumn = np.zeros(0)
         self._cost_ns: list[float] = []
@@ -42,8 +43,7 @@ class ClassTurnsSelector:
         """Number the units' classes anew, and rank what only estimates move."""
         network, entries = view.ledger.network, view.units.entries.tolist()
         classes = view.remembered("class_number", lambda: np.array([float(network.node(slot).class_id) for slot in entries]))
-        found, self._number = np.unique(classes.astype(np.int64), return_inverse=True)
-        self._classes = [ClassId(one) for one in found.tolist()]
+        self._units = {ClassId(int(one)): np.flatnonzero(classes == one) for one in np.unique(classes).tolist()}
         self._sources.reset(view)
         self._cost_ns = view.cost_to_end_ns.tolist()
         if self._still:
@@ -74,14 +74,15 @@ class ClassTurnsSelector:
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return units of the class whose turn it is, the best first, no more than its credit pays for."""
-        candidates = np.flatnonzero(view.units.available)
-        if not len(candidates):
-            return []
-        numbers = self._number[candidates]
-        waiting = {self._classes[one]: one for one in np.flatnonzero(np.bincount(numbers)).tolist()}
-        turn = self.quotas.turn(waiting)
+        turn = self.quotas.present
+        own = self._available_of(view, turn) if turn is not None and self.quotas.credit_ns[turn] > 0.0 else _NOTHING
+        if not len(own):  # the turn goes on, which needs to know for which classes something waits
+            waiting = [one for one in self._units if len(self._available_of(view, one))]
+            turn = self.quotas.turn(waiting)
+            if turn is None:
+                return []
+            own = self._available_of(view, turn)
         assert turn is not None
-        own = candidates if len(waiting) == 1 else candidates[numbers == waiting[turn]]
         if self._sources.picked:
             self._sources.follow(view)
         let_in = own[self._sources.open[own]]
@@ -96,6 +97,10 @@ class ClassTurnsSelector:
             picked = self._affordable(view, picked, self.quotas.credit_ns[turn])
         self._sources.picked += picked
         return picked
+
+    def _available_of(self, view: View, class_id: ClassId) -> NDArray[np.int64]:
+        units = self._units.get(class_id, _NOTHING)
+        return units[view.units.available[units]]
 
     @property
     def rows_let_in(self) -> Callable[[View, int, int], int]:

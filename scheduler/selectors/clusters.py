@@ -91,14 +91,10 @@ class ClustersSelector:
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the units of the best cluster that hold its oldest tuple: all of them, whatever `count` says."""
-        best_of: dict[int, int] = {}  # by head, clusters from the greatest pseudo-priority on
-        for cluster in range(len(self._queues) - 1, -1, -1):
-            head_ns = self._clean(view, cluster)
-            if head_ns is not None:
-                best_of.setdefault(head_ns, cluster)
-        if not best_of:
+        by_priority = self._heads(view)
+        if not by_priority:
             return []
-        oldest, cluster = self._best(list(best_of.items()), now_ns)
+        oldest, cluster = self._best(by_priority, now_ns)
         queue = self._queues[cluster]
         picked: list[int] = []
         while queue and queue[0][0] == oldest:
@@ -109,6 +105,15 @@ class ClustersSelector:
                 self._listed[unit] = None
             self.moves += 1
         return picked
+
+    def _heads(self, view: View) -> list[tuple[int, int]]:
+        """Return head and cluster, the greatest pseudo-priority first; a tuple stands for its best cluster alone."""
+        best_of: dict[int, int] = {}
+        for cluster in range(len(self._queues) - 1, -1, -1):
+            head_ns = self._clean(view, cluster)
+            if head_ns is not None:
+                best_of.setdefault(head_ns, cluster)
+        return list(best_of.items())
 
     def _best(self, by_priority: list[tuple[int, int]], now_ns: int) -> tuple[int, int]:
         """Read the two lists in turn until nothing unread can be better. Returns head and cluster; of equal ranks the oldest head."""

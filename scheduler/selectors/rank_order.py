@@ -38,11 +38,15 @@ class RankOrder:
     def follow(self, view: View, units: Sequence[int]) -> None:
         """List those of these units that are available, by their heads, and no other of them."""
         available, heads = view.units.available_at, view.units.head_at
-        for unit in units:
+        places, marks, head_at = self.place, self._marks, self._head_at
+        for unit in units:  # as `put` and `drop` do; this loop runs at every decision
+            place = places[unit]
             if available[unit]:
-                self.put(unit, heads[unit])
+                marks[place] = 1
+                head_at[place] = heads[unit]
             else:
-                self.drop(unit)
+                marks[place] = 0
+                head_at[place] = NEVER_NS
 
     def put(self, unit: int, head_ns: int) -> None:
         """List a unit whose oldest tuple arrived then."""
@@ -63,7 +67,7 @@ class RankOrder:
             return -1
         end = self._end[place]
         if end - place > 1:
-            place += int(self._heads[place:end].argmin())
+            place += self._heads[place:end].argmin().item()
         return self.units[place]
 
     def listed(self) -> list[int]:

@@ -8,10 +8,12 @@ A result carries the arrival time of its tuple, a joined one the later of its pa
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
@@ -26,8 +28,8 @@ Tuple = tuple[int, int]
 
 _TRIM_ROWS = 4_096
 
-# From so many partners on, hashing them in columns is quicker than one by one.
-_VECTOR_PAIRS_MIN = 48
+# From so many partners or tuples on, hashing them in columns is quicker than one by one.
+_VECTOR_MIN = 48
 
 
 @dataclass(slots=True)
@@ -49,6 +51,75 @@ class _Log:
         return min(self.held_from, self.end) if self.held_until_ns > now_ns else self.end
 
 
+class _Oldest:
+    """What waits before one edge, the oldest first, though a log below a union may hold tuples out of their order."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Tuple, int]] = []
+        self._seen = 0
+
+    def first(self, log: _Log, cursor: int, end: int, count: int) -> list[Tuple]:
+        """Return up to `count` of the rows from the cursor to the end, in their order."""
+        heap = self._heap
+        if self._seen < cursor:
+            heap.clear()  # all that it knows has been taken
+            self._seen = cursor
+        fresh = log.rows[self._seen - log.base : end - log.base]
+        if len(fresh) > len(heap):
+            heap += zip(fresh, range(self._seen, end), strict=True)
+            heapify(heap)
+        else:
+            for entry in zip(fresh, range(self._seen, end), strict=True):
+                heappush(heap, entry)
+        self._seen = end
+        found: list[tuple[Tuple, int]] = []
+        while heap and len(found) < count:
+            entry = heappop(heap)
+            if entry[1] >= cursor:
+                found.append(entry)
+        for entry in found:
+            heappush(heap, entry)
+        return [row for row, _ in found]
+
+
+@dataclass(slots=True)
+class _Window:
+    """Tuples that a join may still meet, in the order of arrival, and beside them their identities and what these are mixed to."""
+
+    rows: list[Tuple] = field(default_factory=list)
+    identities: array[int] = field(default_factory=lambda: array("Q"))
+    mixed: array[int] = field(default_factory=lambda: array("Q"))
+
+    def add(self, row: Tuple) -> None:
+        """Put a tuple where it belongs."""
+        place = bisect_right(self.rows, row)
+        self.rows.insert(place, row)
+        self.identities.insert(place, row[1])
+        self.mixed.insert(place, mix(row[1]))
+
+
+@dataclass(slots=True)
+class _Pairs:
+    """Tuples that a call of a join meets, with their partners, and what of both is mixed."""
+
+    rows: list[Tuple] = field(default_factory=list)
+    partners: list[Tuple] = field(default_factory=list)
+    own: array[int] = field(default_factory=lambda: array("Q"))
+    other: array[int] = field(default_factory=lambda: array("Q"))
+
+    def joined(self, operator_salt: int, bound: int) -> list[Tuple]:
+        """Return what comes of the pairs that the hash lets through, in their order."""
+        if len(self.rows) < _VECTOR_MIN:
+            mixed = [mix(operator_salt ^ mix(own ^ other)) for own, other in zip(self.own, self.other, strict=True)]
+            through = [(place, one) for place, one in enumerate(mixed) if one <= bound]
+        else:
+            inner = np.frombuffer(self.own, dtype=np.uint64) ^ np.frombuffer(self.other, dtype=np.uint64)
+            every = mix_many(np.uint64(operator_salt) ^ mix_many(inner))
+            places = (every <= np.uint64(bound)).nonzero()[0]
+            through = list(zip(places.tolist(), every[places].tolist(), strict=True))
+        return [(max(self.rows[place][0], self.partners[place][0]), one) for place, one in through]
+
+
 class BoxExecutor:
     """Runs orders on modelled queues. `rows_emitted` counts results at roots."""
 
@@ -61,7 +132,8 @@ class BoxExecutor:
         self._edge_log: dict[EdgeId, _Log] = {}
         self._cursors: dict[EdgeId, int] = {}
         self._roots: dict[OperatorId, int] = {}
-        self._windows: dict[EdgeId, list[Tuple]] = {}
+        self._windows: dict[EdgeId, _Window] = {}
+        self._oldest: dict[EdgeId, _Oldest] = {}
         self._started_ns = 0
         self._arrived = 0
         self._ratios: dict[LogId, float] = {}
@@ -102,6 +174,7 @@ class BoxExecutor:
             for edge in node.inputs:
                 self._edge_log.pop(edge).readers.remove(edge)
                 del self._cursors[edge]
+                self._oldest.pop(edge, None)
             for log in node.outputs:
                 del self._logs[log]
             self._roots.pop(operator, None)
@@ -155,34 +228,36 @@ class BoxExecutor:
     def _step(self, step: Step) -> tuple[StepReceipt, list[Tuple]]:
         node = self._nodes[step.operator]
         taken = self._take(node, step.rows_max)
-        count = sum(len(tuples) for tuples in taken)
-        consumed = tuple(
-            EdgeCount(edge, len(tuples), int(len(tuples) * node.row_bytes_in), self._head(edge))
-            for edge, tuples in zip(node.inputs, taken, strict=True)
-        )
+        count, consumed = 0, []
+        for edge, tuples in zip(node.inputs, taken, strict=True):
+            rows = len(tuples)
+            count += rows
+            consumed.append(EdgeCount(edge, rows, int(rows * node.row_bytes_in), self._head(edge)))
         if not count:
-            return StepReceipt(step.operator, consumed, (), 0), []
+            return StepReceipt(step.operator, tuple(consumed), (), 0), []
         cost_ns = round(node.call_ns + node.cost_ns * count)
         if node.output_selectivity:
-            return StepReceipt(step.operator, consumed, self._each_output(node, taken), cost_ns), []
+            return StepReceipt(step.operator, tuple(consumed), self._each_output(node, taken), cost_ns), []
         results = self._join(node, taken) if node.window_ns is not None and len(taken) > 1 else self._filter(node, taken, node.selectivity)
         produced = tuple(self._append(log, results, node) for log in node.outputs) if results else ()
         emitted = results if step.operator in self._roots else []
-        return StepReceipt(step.operator, consumed, produced, cost_ns), emitted
+        return StepReceipt(step.operator, tuple(consumed), produced, cost_ns), emitted
 
     def _take(self, node: OperatorNode, rows_max: int | None) -> list[list[Tuple]]:
         if len(node.inputs) == 1:
             return [self._advance(node.inputs[0], rows_max)]
-        waiting = [self._pending(edge) for edge in node.inputs]
-        if rows_max is not None and sum(map(len, waiting)) > rows_max:
-            chosen = sorted((row, port) for port, rows in enumerate(waiting) for row in rows)[:rows_max]
-            counts = Counter(port for _, port in chosen)
+        if rows_max is not None and sum(map(self._waiting, node.inputs)) > rows_max:
+            oldest = sorted((row, port) for port, edge in enumerate(node.inputs) for row in self._first(edge, rows_max))
+            counts = Counter(port for _, port in oldest[:rows_max])
             return [self._advance(edge, counts[port]) for port, edge in enumerate(node.inputs)]
         return [self._advance(edge, None) for edge in node.inputs]
 
-    def _pending(self, edge: EdgeId) -> list[Tuple]:
+    def _waiting(self, edge: EdgeId) -> int:
+        return self._edge_log[edge].visible(self._started_ns) - self._cursors[edge]
+
+    def _first(self, edge: EdgeId, count: int) -> list[Tuple]:
         log = self._edge_log[edge]
-        return log.rows[self._cursors[edge] - log.base : log.visible(self._started_ns) - log.base]
+        return self._oldest.setdefault(edge, _Oldest()).first(log, self._cursors[edge], log.visible(self._started_ns), count)
 
     def _advance(self, edge: EdgeId, rows_max: int | None) -> list[Tuple]:
         log, cursor = self._edge_log[edge], self._cursors[edge]
@@ -210,39 +285,53 @@ class BoxExecutor:
         return tuple(self._append(log, results, node) for log, results in made if results)
 
     def _filter(self, node: OperatorNode, taken: list[list[Tuple]], selectivity: float) -> list[Tuple]:
+        rows = taken[0] if len(taken) == 1 else [row for tuples in taken for row in tuples]
         whole = int(selectivity)
         bound = int((selectivity - whole) * (MASK + 1))
-        operator_salt = self._salts[node.id]
         prescribed = self.outcomes.get(node.id)
+        if prescribed is None:
+            if whole == 1 and not bound:
+                return rows
+            drawn: Iterable[int] = self._drawn(node, rows, whole, bound)
+        else:
+            drawn = (prescribed[identity & ((1 << 40) - 1)] for _, identity in rows)
         results: list[Tuple] = []
-        for arrival_ns, identity in (row for rows in taken for row in rows):
-            drawn = whole + (mix(operator_salt ^ identity) < bound)
-            copies = drawn if prescribed is None else prescribed[identity & ((1 << 40) - 1)]
+        for row, copies in zip(rows, drawn, strict=True):
             if copies:
-                results.append((arrival_ns, identity))
-                results.extend((arrival_ns, mix(identity ^ copy)) for copy in range(1, copies))
+                results.append(row)
+                if copies > 1:
+                    arrival_ns, identity = row
+                    results.extend((arrival_ns, mix(identity ^ copy)) for copy in range(1, copies))
         return results
+
+    def _drawn(self, node: OperatorNode, rows: list[Tuple], whole: int, bound: int) -> list[int]:
+        """Return how many tuples each of these leaves the box as."""
+        operator_salt = self._salts[node.id]
+        if len(rows) < _VECTOR_MIN:
+            return [whole + (mix(operator_salt ^ identity) < bound) for _, identity in rows]
+        mixed = mix_many(np.array([identity for _, identity in rows], dtype=np.uint64) ^ np.uint64(operator_salt))
+        drawn: list[int] = (whole + (mixed < np.uint64(bound))).tolist()
+        return drawn
 
     def _join(self, node: OperatorNode, taken: list[list[Tuple]]) -> list[Tuple]:
         assert node.window_ns is not None
         bound = int(min(node.selectivity, 1.0) * MASK)
         operator_salt = self._salts[node.id]
-        rows = sorted((row, port) for port, tuples in enumerate(taken) for row in tuples)
-        lefts: list[Tuple] = []
-        rights: list[Tuple] = []
-        for row, port in rows:
-            arrival_ns = row[0]
-            own, other = node.inputs[port], node.inputs[1 - port]
-            partners = self._windows.setdefault(other, [])
+        windows = [self._windows.setdefault(edge, _Window()) for edge in node.inputs]
+        met = _Pairs()
+        for row, port in sorted((row, port) for port, tuples in enumerate(taken) for row in tuples):
+            partners = windows[1 - port]
             # Below a union or another join tuples may come out of arrival order, so nothing is forgotten: it may still be met.
-            first = bisect_left(partners, (arrival_ns - node.window_ns, 0))
-            last = bisect_right(partners, (arrival_ns + node.window_ns, MASK))
-            met = partners[first:last]
-            same = [row] * len(met)
-            lefts += met if port else same
-            rights += same if port else met
-            insort(self._windows.setdefault(own, []), row)
-        return _matches(operator_salt, lefts, rights, bound)
+            first = bisect_left(partners.rows, (row[0] - node.window_ns, 0))
+            last = bisect_right(partners.rows, (row[0] + node.window_ns, MASK))
+            if last > first:
+                met.rows += [row] * (last - first)
+                met.partners += partners.rows[first:last]
+                # A pair is mixed as left ^ mix(right), whichever came last.
+                met.own += array("Q", [mix(row[1]) if port else row[1]]) * (last - first)
+                met.other += (partners.identities if port else partners.mixed)[first:last]
+            windows[port].add(row)
+        return met.joined(operator_salt, bound)
 
     def _append(self, log: LogId, results: list[Tuple], node: OperatorNode) -> LogCount:
         target = self._logs[log]
@@ -265,18 +354,3 @@ class BoxExecutor:
         for left, (arrival_ns, _) in enumerate(reversed(results)):
             emissions.append(Emission(operator, 1, round(now_ns - left * each_ns), (arrival_ns,), (1,)))
         emissions[-len(results) :] = reversed(emissions[-len(results) :])
-
-
-def _matches(operator_salt: int, lefts: list[Tuple], rights: list[Tuple], bound: int) -> list[Tuple]:
-    """Return what comes of the pairs that the hash lets through, in their order."""
-    if len(lefts) < _VECTOR_PAIRS_MIN:
-        results = []
-        for (left_ns, left), (right_ns, right) in zip(lefts, rights, strict=True):
-            mixed = mix(operator_salt ^ mix(left ^ mix(right)))
-            if mixed <= bound:
-                results.append((max(left_ns, right_ns), mixed))
-        return results
-    identities = [np.array([identity for _, identity in side], dtype=np.uint64) for side in (lefts, rights)]
-    every = mix_many(np.uint64(operator_salt) ^ mix_many(identities[0] ^ mix_many(identities[1])))
-    through = np.flatnonzero(every <= np.uint64(bound)).tolist()
-    return [(max(lefts[place][0], rights[place][0]), int(every[place])) for place in through]

@@ -23,6 +23,7 @@ from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import Event
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import NEVER_NS
+from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.policies.slope_slack import SlopeSlack
 from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.selectors.heap import HeapSelector
@@ -69,6 +70,54 @@ class _Path:
     source: int
     stops: tuple[int, ...]
     target: int
+
+
+class _PathBooks:
+    """The operators of all paths in a row, and what is booked of each: its cost a tuple, and the logs over which its tuples go."""
+
+    def __init__(self, network: NetworkModel, paths: Sequence[_Path | None], longest: int) -> None:
+        self.present: NDArray[np.bool_] = np.zeros((len(paths), longest), dtype=np.bool_)
+        self.place: IntColumn = np.zeros((len(paths), longest), dtype=np.int64)
+        slots: list[int] = []
+        costs: list[int] = []
+        inside: list[int] = []
+        outputs: list[tuple[int, int, float]] = []
+        for unit, path in enumerate(paths):
+            if path is None:
+                continue
+            self.present[unit, : len(path.slots)] = True
+            self.place[unit, : len(path.slots)] = np.arange(len(slots), len(slots) + len(path.slots))
+            for position, slot in enumerate(path.slots):
+                outputs += [(len(slots), log, network.node(slot).row_bytes_out) for log in network.outputs[slot]]
+                costs.append(path.stops[position] - (path.stops[position - 1] if position else 0))
+                inside.append(network.inputs[slot][0] if position else -1)
+                slots.append(slot)
+        self.slots: IntColumn = np.array(slots, dtype=np.int64)
+        self.cost_ns: IntColumn = np.array(costs, dtype=np.int64)
+        self._inside: IntColumn = np.array(inside, dtype=np.int64)
+        self._makers: IntColumn = np.array([one[0] for one in outputs], dtype=np.int64)
+        self._logs: IntColumn = np.array([one[1] for one in outputs], dtype=np.int64)
+        self._row_bytes = np.array([one[2] for one in outputs], dtype=np.float64)
+
+    def steps(self, tally: IntColumn) -> tuple[IntColumn, IntColumn, IntColumn]:
+        """Return the place of every operator of every unit that ran, its rows in and its rows out; `tally` counts by unit how far tuples
+        got.
+        """
+        active = np.flatnonzero(tally.any(axis=1))
+        reached = tally[active, ::-1].cumsum(axis=1)[:, ::-1]
+        present = self.present[active]
+        return self.place[active][present], reached[:, 1:-1][present], reached[:, 2:][present]
+
+    def book(self, ledger: Ledger, tally: IntColumn) -> None:
+        """Count what went over logs inside of units: it was appended and consumed at once."""
+        places, rows_in, rows_out = self.steps(tally)
+        edges = self._inside[places]
+        np.add.at(ledger.edge_consumed, edges[edges >= 0], rows_in[edges >= 0])
+        made = np.zeros(len(self.slots), dtype=np.int64)
+        made[places] = rows_out
+        rows = made[self._makers]
+        np.add.at(ledger.log_rows, self._logs, rows)
+        np.add.at(ledger.log_bytes, self._logs, (rows * self._row_bytes).astype(np.int64))
 
 
 class ExpressCore(SchedulerCore):
@@ -166,14 +215,16 @@ class ExpressLane:
         self._queues: list[deque[int] | None] = [None] * count
         self._entry_edges: IntColumn = np.zeros(count, dtype=np.int64)
         self._entry_bytes: IntColumn = np.zeros(count, dtype=np.int64)
-        self._dirty: list[int] = []
         self._pushed: list[int] = []
         self._stride = 2 + max((len(units.members(unit)) for unit in range(count)), default=0)
-        self._tally: list[int] = [0] * (count * self._stride)
+        self._ran = array("q")  # of each run its unit times the stride, and how far its tuple got
+        self._tally: IntColumn = np.zeros((count, self._stride), dtype=np.int64)  # since the estimates were last told
+        self._unbooked: IntColumn = np.zeros((count, self._stride), dtype=np.int64)
         self._unit_of_entry = {int(entry): unit for unit, entry in enumerate(units.entries.tolist())}
         for unit in range(count):
             self._open(unit)
         self._used = self._used_paths()
+        self._books = _PathBooks(network, self._paths, self._stride - 2)
         self._results = (array("q"), array("q"), array("q"))
         self._done: list[Departures] = []
         self._charged: tuple[int, int] | None = None
@@ -272,8 +323,8 @@ class ExpressLane:
         rows, heads = memoryview(units.rows), memoryview(units.head_ns)  # type: ignore[arg-type]
         ready, available = memoryview(units.ready), memoryview(units.available)  # type: ignore[arg-type]
         codes, costs, through, targets = self._codes, self._costs, self._through, self._targets
-        cursors, queues, times, tally, stride = self._cursors, self._queues, self._times, self._tally, self._stride
-        dirty, pushed = self._dirty.append, self._pushed.append
+        cursors, queues, times, stride = self._cursors, self._queues, self._times, self._stride
+        ran, pushed = self._ran.append, self._pushed.append
         out_unit, out_arrival, out_finish = (column.append for column in self._results)
         charge, keep, runs, decisions, more = self.charge, self.keep_dropped, 0, 0, True
         while now_ns < until_ns:
@@ -300,8 +351,7 @@ class ExpressLane:
                 else:
                     heads[unit] = NEVER_NS
                     ready[unit] = available[unit] = False
-                dirty(unit)
-                tally[unit * stride + code] += 1
+                ran(unit * stride + code)
                 runs += 1
                 if code == through[unit] or keep:
                     target = targets[unit]
@@ -345,11 +395,17 @@ class ExpressLane:
     # ---- what the ledger learns
 
     def _sync(self) -> None:
-        for counted, sign in ((self._dirty, -1), (self._pushed, 1)):
-            if counted:
-                units, counts = np.unique(np.array(counted, dtype=np.int64), return_counts=True)
-                self._count_rows(units, sign * counts)
-                counted.clear()
+        if self._ran:
+            ran = np.bincount(np.frombuffer(self._ran, dtype=np.int64), minlength=self._tally.size).reshape(self._tally.shape)
+            del self._ran[:]
+            self._tally += ran
+            runs = ran.sum(axis=1)
+            units = runs.nonzero()[0]
+            self._count_rows(units, -runs[units])
+        if self._pushed:
+            units, counts = np.unique(np.array(self._pushed, dtype=np.int64), return_counts=True)
+            self._count_rows(units, counts)
+            self._pushed.clear()
         if self.estimates.adapt:
             self._measure()
         if len(self._results[0]) >= 100_000:
@@ -372,44 +428,18 @@ class ExpressLane:
 
     def _measure(self) -> None:
         """Hand the counts since the last time to the estimates."""
-        slots, rows_in, rows_out, cost_ns, inner = self._steps()
-        record = self.estimates.record
-        for step in zip(slots.tolist(), rows_in.tolist(), rows_out.tolist(), cost_ns.tolist(), strict=True):
+        self._unbooked += self._tally
+        places, rows_in, rows_out = self._books.steps(self._tally)
+        self._tally[:] = 0
+        record, books = self.estimates.record, self._books
+        columns = (books.slots[places], rows_in, rows_out, rows_in * books.cost_ns[places])
+        for step in zip(*(column.tolist() for column in columns), strict=True):
             record(*step)
-        self._book(slots, rows_in, rows_out, inner)
-
-    def _steps(self) -> tuple[IntColumn, ...]:
-        """Return slot, rows in, rows out, cost and whether it is inside its unit, of every operator of every unit that ran."""
-        tally = np.array(self._tally, dtype=np.int64).reshape(-1, self._stride)
-        self._tally = [0] * len(self._tally)
-        active = np.flatnonzero(tally.any(axis=1))
-        columns: list[tuple[int, ...]] = []
-        reached = tally[:, ::-1].cumsum(axis=1)[:, ::-1]
-        for unit in active.tolist():
-            path = self._paths[unit]
-            assert path is not None
-            before = 0
-            for position, slot in enumerate(path.slots, 1):
-                rows_in, rows_out = int(reached[unit, position]), int(reached[unit, position + 1])
-                columns.append((slot, rows_in, rows_out, rows_in * (path.stops[position - 1] - before), position > 1))
-                before = path.stops[position - 1]
-        return tuple(np.array(columns, dtype=np.int64).reshape(-1, 5).T)
-
-    def _book(self, slots: IntColumn, rows_in: IntColumn, rows_out: IntColumn, inner: IntColumn) -> None:
-        """Count what went over logs inside of units: it was appended and consumed at once."""
-        ledger, network = self.ledger, self.ledger.network
-        columns = (column.tolist() for column in (slots, rows_in, rows_out, inner))
-        for slot, taken, made, inside in zip(*columns, strict=True):
-            if inside:
-                ledger.edge_consumed[network.inputs[slot][0]] += taken
-            for log in network.outputs[slot]:
-                ledger.log_rows[log] += made
-                ledger.log_bytes[log] += int(made * network.node(slot).row_bytes_out)
 
     def settle(self) -> None:
         """Bring every sum of the ledger up to date."""
-        slots, rows_in, rows_out, _, inner = self._steps()
-        self._book(slots, rows_in, rows_out, inner)
+        self._books.book(self.ledger, self._unbooked + self._tally)
+        self._unbooked[:] = self._tally[:] = 0
 
     def _flush(self) -> None:
         unit, arrival, finish = (np.frombuffer(column, dtype=np.int64).copy() for column in self._results)

@@ -35,15 +35,19 @@ class QueryCheckpoint:
     operators: list[OperatorState]
 
 
-@state_record("checkpoint", 1)
+@state_record("checkpoint", 2, added={"producers": dict})
 @dataclass(slots=True)
 class Checkpoint:
-    """What stands at the arrival number `at`. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`)."""
+    """What stands at the arrival number `at`. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`).
+
+    `producers` are the named publishers of each stream (`Producers.state`).
+    """
 
     at: int
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     tables: dict[int, list[Any]] = field(default_factory=dict)
     queries: dict[str, QueryCheckpoint] = field(default_factory=dict)
+    producers: dict[int, dict[str, list[Any]]] = field(default_factory=dict)
 
 
 def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: Any) -> Checkpoint | None:
@@ -56,6 +60,8 @@ def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: 
         made = Checkpoint(at)
         for name, source in sources.items():
             made.sources[numbers[name]] = _source_state(source)
+            if name in host.intakes and host.intakes[name].has_producers:
+                made.producers[numbers[name]] = host.intakes[name].producers.state()
             if source.table is not None:
                 content = source.table.content(at)
                 made.tables[numbers[name]] = content.columns()

@@ -170,8 +170,11 @@ class Journaling:
         if columns is None:
             return self.journal.append(Record(CONTROL, number, lo, hi, now_us, dict(said or {})))
         intake = self.host.intakes.get(name)  # None while a table that is being made is loaded
-        fed = None if intake is None else intake.fed
-        meta = {} if fed is None else {"fed": list(fed)}
+        meta: dict[str, Any] = {}
+        if intake is not None and intake.fed is not None:
+            meta["fed"] = list(intake.fed)
+        if intake is not None and intake.produced is not None:
+            meta["produced"] = [intake.produced.name, intake.produced.number, intake.produced.position]
         return self.journal.append(Record(ROWS, number, lo, hi, now_us, meta, rows_data(schema, columns)), waits)
 
     def _check_room(self) -> None:

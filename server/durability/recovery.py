@@ -132,6 +132,8 @@ class Recovery:
             if state is None:
                 continue
             source = host.network.sources[name]
+            if number in checkpoint.producers:
+                host.intakes[name].producers.load(checkpoint.producers[number])
             for member, value in state.items():
                 setattr(source, member, value)
             source.log.watermark_us, source.log.idle, source.log.ended = source.watermark_us, source.idle, source.ended
@@ -140,7 +142,8 @@ class Recovery:
         for query in tuple(self._deferred.values()):
             held = checkpoint.queries.get(query.key)
             run = runs.get(query.key)
-            if held is None or run is None or run.began_at > checkpoint.at:
+            # A run that began where the checkpoint stands had seen nothing then, so what is held under its key is another's.
+            if held is None or run is None or run.began_at >= checkpoint.at:
                 continue
             del self._deferred[query.key]
             query.rows_out = held.rows
@@ -180,7 +183,12 @@ class Recovery:
             if record.kind == ROWS:
                 columns = record.columns(source.definition.schema)
                 ingested = host.network.ingest(name, columns, arrival_ns=arrival_ns, now_us=record.now_us)
-                host.intakes[name].accepted_total += record.hi - record.lo
+                intake = host.intakes[name]
+                intake.accepted_total += record.hi - record.lo
+                if "produced" in record.meta:
+                    from millstream.server.host.producers import Produced
+
+                    intake.producers.note(Produced(*record.meta["produced"]), record.now_us)
             else:
                 ingested = host.network.ingress.control(source, arrival_ns=arrival_ns, **record.meta)
             host.runtime.arrived(ingested)

@@ -7,7 +7,7 @@ with it (ON ERROR FAIL).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from millstream.engine.flow.sources import Ingested
     from millstream.engine.runtime.network import Network
     from millstream.server.host.contract import Durability
+    from millstream.server.host.producers import Produced, Producers
     from millstream.server.host.runtime import Runtime
 
 NS_PER_S = 1_000_000_000
@@ -112,6 +113,8 @@ class StreamIntake:
         self._unfed_rows = 0
         self._is_feeding = False
         self.fed: Fed = None  # while a query feeds rows: which query, and from which row; under the ingress lock
+        self._producers: Producers | None = None
+        self.produced: Produced | None = None  # while a named publisher's rows are let in: which send they are; under the ingress lock
         self.is_gone = False  # it was dropped
         self.is_ending = False  # its end was asked for; set under the ingress lock
         self._places = RowPlaces() if definition.errors_into is not None else None
@@ -141,10 +144,13 @@ class StreamIntake:
         """What an ack means."""
         return self.definition.durability
 
-    def take_batch(self, batch: Any) -> PublishOutcome:
-        """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
+    def take_batch(self, batch: Any, produced: Produced | None = None) -> PublishOutcome:
+        """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole.
+
+        `produced`, here and below: which send of a named publisher it is.
+        """
         try:
-            return self._take(self._coercer.arrow(batch))
+            return self._take(self._coercer.arrow(batch), produced)
         except EngineError as error:
             return self._refused_whole(batch.num_rows, str(error))
 
@@ -152,21 +158,21 @@ class StreamIntake:
         """Return the short way for batches of an Arrow schema, for which `take_good` is meant; None where there is none."""
         return None if self.table is not None else self._coercer.plain(schema)
 
-    def take_good(self, columns: Sequence[Column], rows: int) -> PublishOutcome:
+    def take_good(self, columns: Sequence[Column], rows: int, produced: Produced | None = None) -> PublishOutcome:
         """Take columns that have been checked."""
         try:
-            return self._let_in(columns, None)
+            return self._let_in(columns, None, produced)
         except EngineError as error:
             return self._refused_whole(rows, str(error))
 
-    def take_rows(self, rows: Sequence[Any], *, bare_instants: bool = True) -> PublishOutcome:
+    def take_rows(self, rows: Sequence[Any], produced: Produced | None = None, *, bare_instants: bool = True) -> PublishOutcome:
         """Take rows, each a list in the order of the stream's columns or a map by column name.
 
         `bare_instants`: an integer is an instant in microseconds, as the protocol says; in what people write it needs a unit (K12).
         """
         try:
             offered = rows if self.table is None else self._with_op(rows)
-            return self._take(self._coercer.rows(offered, bare_instants=bare_instants))
+            return self._take(self._coercer.rows(offered, bare_instants=bare_instants), produced)
         except EngineError as error:
             return self._refused_whole(len(rows), str(error))
 
@@ -196,15 +202,41 @@ class StreamIntake:
         assert taken.position is not None
         return taken.position
 
-    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> PublishOutcome:
+    @property
+    def producers(self) -> Producers:
+        """The named publishers of the stream."""
+        if self._producers is None:
+            from millstream.server.host.producers import Producers  # loaded by the first that has a name
+
+            self._producers = Producers()
+        return self._producers
+
+    @property
+    def has_producers(self) -> bool:
+        """Whether any publisher gave a name."""
+        return self._producers is not None
+
+    def note_produced(self, produced: Produced) -> None:
+        """Count a send of a named publisher as taken, whatever became of its rows."""
+        with self.host.network.ingress.lock:
+            self.producers.note(produced, self.host.runtime.now_us())
+
+    def _let_in(self, columns: Sequence[Column], places: Int64Array | None, produced: Produced | None = None) -> PublishOutcome:
         """Let rows in; what of them is shed is not known yet while they wait for the disk. StorageError when that refuses them."""
         host = self.host
         if self.is_gone:  # and perhaps made anew with other columns
             raise UnknownName(f"there is no stream {self.name}")
         if self.is_sync:
-            return self._take_sync(columns, places)
+            return self._take_sync(columns, places, produced)
         with host.network.ingress.lock:
-            ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
+            now_us = host.runtime.now_us()
+            self.produced = produced
+            try:
+                ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=now_us)
+            finally:
+                self.produced = None
+            if produced is not None:
+                self.producers.note(produced, now_us)
             if self._places is None:
                 self.accepted_total += ingested.hi - ingested.lo
                 self._batches += 1
@@ -224,19 +256,30 @@ class StreamIntake:
         """Whether rows enter, and are acked, only once the disk has them."""
         return self.definition.durability == "sync" and self.host.journaling is not None
 
-    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None) -> PublishOutcome:
+    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None, produced: Produced | None) -> PublishOutcome:
         assert self.host.journaling is not None
         shed: dict[str, int] = {}
         with self.host.network.ingress.lock:
             if self.is_ending:
                 raise InvalidDefinition(f"stream {self.name} has ended")
-            lost = partial(self._lost, columns, self._is_feeding, self.fed)
-            lo, hi, place = self.host.journaling.take_sync(self.name, columns, shed, lost)
+            taken_back: list[Callable[[], None]] = []
+            lost = partial(self._lost, columns, self._is_feeding, self.fed, taken_back)
+            self.produced = produced
+            try:
+                lo, hi, place = self.host.journaling.take_sync(self.name, columns, shed, lost)
+            finally:
+                self.produced = None
+            if produced is not None:
+                taken_back.append(self.producers.note(produced, self.host.runtime.now_us(), place))
             self.note_accepted(np.arange(lo, hi, dtype=np.int64), places)
         return PublishOutcome(hi - lo, position=hi - 1, shed=shed, place=place)
 
-    def _lost(self, columns: Sequence[Column], was_fed: bool, fed: Fed, error: StorageError) -> None:
+    def _lost(
+        self, columns: Sequence[Column], was_fed: bool, fed: Fed, taken_back: Sequence[Callable[[], None]], error: StorageError
+    ) -> None:
         """Take back that rows were accepted, as the disk did not keep them; the server's own wait. Under the ingress lock."""
+        for take_back in taken_back:
+            take_back()
         self.accepted_total -= len(columns[0])
         if was_fed:
             self._hold(columns, fed, first=True)
@@ -301,11 +344,11 @@ class StreamIntake:
         """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
         return finish(columns, reasons.rows, self.table or self.definition, reasons, lambda i: _shown(columns, i))
 
-    def _take(self, coerced: Coerced) -> PublishOutcome:
+    def _take(self, coerced: Coerced, produced: Produced | None = None) -> PublishOutcome:
         if self.table is not None and coerced.rows:
             refuse_unknown_op(coerced)
         if not coerced.rejected and coerced.rows:
-            return self._let_in(coerced.columns, None)
+            return self._let_in(coerced.columns, None, produced)
         rejections = [(r.index, r.reason) for r in coerced.rejected]
         entered = PublishOutcome(0)
         offered = self.accepted_total + self.refused_total
@@ -316,7 +359,7 @@ class StreamIntake:
                 return self._refuse_all(coerced)
             places = None if coerced.index is None else coerced.index + (offered + 1)
         if coerced.rows:
-            entered = self._let_in(coerced.columns, places)
+            entered = self._let_in(coerced.columns, places, produced)
         if coerced.rejected:
             self.note_refused(coerced.rejected, offered)
         return PublishOutcome(coerced.rows, rejections, len(rejections), entered.position, entered.shed, entered.place)

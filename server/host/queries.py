@@ -122,6 +122,8 @@ class QueryBook:
         self.owned_max = 0
         self._by_name: dict[str, Query] = {}
         self._timed: dict[str, Query] = {}
+        self._promised: dict[str, Query] = {}
+        self._of_class: dict[str, dict[str, Query]] = {}
         self._last_numbers: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Query]:
@@ -157,6 +159,12 @@ class QueryBook:
         """Those that have a time to begin or to end."""
         return tuple(self._timed.values())
 
+    def promised(self, classes: Iterable[str]) -> Iterator[Query]:
+        """Yield those with a target of their own, and those of these classes; some perhaps twice."""
+        yield from tuple(self._promised.values())
+        for name in classes:
+            yield from tuple(self._of_class.get(name, {}).values())
+
     def next_name(self, is_relation: Callable[[str], object], stem: str = "q") -> str:
         """Return the next free name of the form q1, q2, …, which no stream or table has either."""
         while True:
@@ -170,11 +178,18 @@ class QueryBook:
         self._by_name[query.name] = query
         if query.start_at_us is not None or query.lifetime_us is not None:
             self._timed[query.name] = query
+        options = query.planned.physical.options
+        if options.latency_target_ns is not None or options.memory_bytes_max is not None:
+            self._promised[query.name] = query
+        self._of_class.setdefault(options.class_name, {})[query.name] = query
 
     def remove(self, query: Query) -> None:
         """Strike a query out; its name is free at once."""
         del self._by_name[query.name]
         self._timed.pop(query.name, None)
+        self._promised.pop(query.name, None)
+        for of_class in self._of_class.values():
+            of_class.pop(query.name, None)
 
     def readers_of(self, name: str) -> list[Query]:
         """Return the queries that read, or feed, the stream or table called `name`."""

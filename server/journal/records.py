@@ -53,6 +53,7 @@ class Record:
     """`stream` is the stream's number in the catalogue; `now_us` the processing time at which it came. `data` is the Arrow message.
 
     `meta` of a control item are the arguments of `Ingress.control`; of rows that a query fed, `fed` says which query and from which row;
+    of those of a named publisher, `produced` has the name, the sequence number and its position;
     of a definition, `kind`, `name` and `statement` are those of the catalogue.
     """
 

@@ -100,13 +100,13 @@ class Store:
         self.path = None if directory is None else directory / FILE_NAME
         self._lock: Held | None = None
         self._change: Change | None = None
-        # Whether the log may hold what is not in force, or not on the disk, as after a write that failed, perhaps one of a process before.
-        self._is_doubtful = directory is not None
+        self._is_doubtful = False  # whether the log may hold what is not in force, as after a write that failed
         try:
             if directory is not None:
                 self.disk.make_directory(directory)
                 self._lock = self.disk.lock(directory)
                 self._refuse_lost(directory)
+                self._force_log(directory)
             self._connection = _in_memory() if self.path is None else self.disk.connect(self.path)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"cannot use the data directory {directory}: {error}", hint="choose another with --data-dir") from error
@@ -131,6 +131,27 @@ class Store:
             raise StoreError(
                 f"{self.path} {what}, and {directory / FOLDER} has {len(held)} segments of rows", hint=way_out(directory / FOLDER)
             )
+
+    def _force_log(self, directory: Path) -> None:
+        """Write the log that the process before left once more, as it is read.
+
+        Where a sync of that process failed, the disk may lack parts of it for good, whatever a later sync says. Moved into the database,
+        they would be mixed, when the power fails, with the older pages that the log has on the disk.
+        """
+        assert self.path is not None
+        log = self.path.with_name(f"{self.path.name}-wal")
+        content = read(self.disk, log) if self.disk.exists(log) else b""
+        if not content:
+            return
+        handle = self.disk.open_update(log)
+        try:
+            place = 0
+            while place < len(content):
+                place += self.disk.write_at(handle, content[place:], place)
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
+        self.disk.sync_directory(directory)
 
     def _unusable(self, error: sqlite3.Error) -> StoreError:
         """Return what to say of a file that SQLite cannot read or write."""
@@ -328,8 +349,8 @@ class Store:
     def _begin_files_anew(self) -> None:
         """Have SQLite move all that is in force into the database and cut its log.
 
-        A write has failed, perhaps one of a process before: what it left in the log, not known to the disk, must not come back at the next
-        start, and what is written behind it would be lost with it when the power fails.
+        A write has failed: what it left in the log, not known to the disk, must not come back at the next start, and what is written behind
+        it would be lost with it when the power fails.
         """
         busy, *_ = self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:

@@ -127,10 +127,19 @@ async def answer_open_channel(session: Session, message: say.OpenChannel) -> Non
     require(session.role, AccessRole.WRITER, "publishing")
     intake = session.application.intake_of(message.stream)
     number = session.next_number()
-    channel = PublishingChannel(session, session.application, number, intake)
+    channel = PublishingChannel(session, session.application, number, intake, message.producer)
+    try:
+        producer = await channel.last_kept()
+    except BaseException:
+        channel.close()
+        raise
+    if session.closed:
+        channel.close()
+        return
     session.channels[number] = channel
     rows, bytes_ = channel.first_credit
-    session.send(say.ChannelOpened(message.request, number, intake.spelled_schema, rows, bytes_, intake.durability))
+    last, position = (None, None) if producer is None else (producer.last, producer.position)
+    session.send(say.ChannelOpened(message.request, number, intake.spelled_schema, rows, bytes_, intake.durability, last, position))
 
 
 def handle_channel_schema(session: Session, message: say.ChannelSchema) -> None:

@@ -6,10 +6,11 @@ stands in the stream's log. Credit is held back while the stream's readers are b
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.schema import OnError
@@ -22,9 +23,12 @@ from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Rows, Train
 from millstream.protocol.plain_batches import PlainReader, width_of
 from millstream.server.config import Config
-from millstream.server.errors import StorageError
+from millstream.server.errors import Replaced, StorageError
 from millstream.server.host.intake import PublishOutcome, StreamIntake
 from millstream.server.net.turn import LoopServices, TrainRun, Turn
+
+if TYPE_CHECKING:
+    from millstream.server.host.producers import Produced, Producer
 
 SHED_EVERY_NS = 1_000_000_000  # at most so often, the first time at once
 SLOWED_AFTER_NS = 1_000_000_000  # a shorter wait is how flow control works, and no news
@@ -70,7 +74,9 @@ class PublishingServices(LoopServices, Protocol):
 class PublishingChannel:
     """An open channel of one session into one stream or table."""
 
-    def __init__(self, session: Publisher, server: PublishingServices, number: int, intake: StreamIntake) -> None:
+    def __init__(
+        self, session: Publisher, server: PublishingServices, number: int, intake: StreamIntake, producer: str | None = None
+    ) -> None:
         config = server.config
         self.session = session
         self._server = server
@@ -99,7 +105,35 @@ class PublishingChannel:
         self._reader: PlainReader | None = None
         self._plain: PlainColumns | None = None
         self._told = FlowNotices(intake.name)
+        self._name = producer or ""
+        self._producer: Producer | None = None
+        if producer is not None:
+            self._producer = intake.producers.sit(producer, self, intake.host.runtime.now_us(), config.producer_kept_s)
         intake.channels.append(self)
+
+    async def last_kept(self) -> Producer | None:
+        """Return the producer whose channel this is, once what it sent before stands. ServerError if it does not, or another took its name.
+
+        Rows that wait for the disk would else be told as taken, and be lost with it.
+        """
+        producer, journaling = self._producer, self.intake.host.journaling
+        if producer is None:
+            return None
+        if producer.place is not None and journaling is not None:
+            loop = self._server.loop
+            stands: asyncio.Future[None] = loop.create_future()
+
+            def settle(error: StorageError | None) -> None:
+                if not stands.done():
+                    stands.set_result(None) if error is None else stands.set_exception(error)
+
+            journaling.when_safe(
+                producer.place, lambda: loop.call_soon_threadsafe(settle, None), lambda error: loop.call_soon_threadsafe(settle, error)
+            )
+            await stands
+        if producer.seat is not self:
+            raise Replaced(f"another connection publishes under the name {self._name}")
+        return producer
 
     def set_schema(self, schema: Any) -> None:
         """Keep the Arrow schema of the trains that follow."""
@@ -111,16 +145,24 @@ class PublishingChannel:
         """Take an Arrow batch in: at the end of the read, perhaps with others, if there is nothing odd about it."""
         if self._decoder is None or message.payload is None or isinstance(message.payload, list):
             raise RemoteProtocolError(f"channel {self.number}: a train before its channel_schema")
+        if self._producer is not None and self._is_repeated(message, message.rows, frame_bytes):
+            return
         columns = self._columns_of(memoryview(message.payload), message.rows)
-        if columns is None:
+        if columns is None or self._producer is not None:
+            # A producer's send is a record of its own in the journal, so it waits for no others.
             self._server.turn.take(self.session)
-            batch = self._decoder.decode(message.payload, message.rows)
-            taken = self._take(partial(self.intake.take_batch, batch))
+            produced = self._produced(message)
+            if columns is not None:
+                taken = self._take(partial(self.intake.take_good, columns, message.rows, produced), produced)
+            else:
+                batch = self._decoder.decode(message.payload, message.rows)
+                taken = self._take(partial(self.intake.take_batch, batch, produced), produced)
             if taken is not None:
                 self._note(message.number, message.rows, frame_bytes, taken)
             return
         try:
-            self._check_kept()
+            if self._unsafe:
+                self._check_kept()
         except StorageError as error:
             self.refuse(error)
             return
@@ -140,23 +182,46 @@ class PublishingChannel:
 
     def take_rows(self, message: Rows, frame_bytes: int) -> None:
         """Take the rows of one message in."""
-        taken = self._take(partial(self.intake.take_rows, message.values))
+        if self._producer is not None and self._is_repeated(message, len(message.values), frame_bytes):
+            return
+        produced = self._produced(message)
+        taken = self._take(partial(self.intake.take_rows, message.values, produced), produced)
         if taken is not None:
             self._note(message.number, len(message.values), frame_bytes, taken)
 
-    def _take(self, take: Callable[[], PublishOutcome]) -> PublishOutcome | None:
+    def _take(self, take: Callable[[], PublishOutcome], produced: Produced | None = None) -> PublishOutcome | None:
         """Take rows in; None when the disk does not take them, which ends the channel and nothing else."""
         try:
-            self._check_kept()
-            return take()
+            if self._unsafe:
+                self._check_kept()
+            taken = take()
         except StorageError as error:
             self.refuse(error)
             return None
+        if produced is not None and not taken.accepted:
+            self.intake.note_produced(produced)
+        return taken
+
+    def _is_repeated(self, message: Train | Rows, rows: int, frame_bytes: int) -> bool:
+        """Whether a send was taken before; then it is acked as it is."""
+        assert self._producer is not None
+        assert message.sequence is not None
+        if message.sequence > self._producer.last:
+            return False
+        self._count(message.number, rows, frame_bytes, PublishOutcome(0), ())
+        return True
+
+    def _produced(self, message: Train | Rows) -> Produced | None:
+        if message.sequence is None:
+            return None
+        from millstream.server.host.producers import Produced  # there by now, as the channel has a producer
+
+        return Produced(self._name, message.sequence, message.position)
 
     def _check_kept(self) -> None:
         """Refuse rows behind others that the disk did not keep, of which this channel has yet to hear."""
         journaling = self.intake.host.journaling
-        if self._unsafe and journaling is not None and journaling.failures != self._failures:
+        if journaling is not None and journaling.failures != self._failures:
             raise StorageError("rows sent before these were not kept", OSError(errno.EIO, "the disk did not take them"))
 
     def take_chunk(self, chunk: RowsChunk) -> None:
@@ -301,12 +366,16 @@ class PublishingChannel:
     def close(self) -> None:
         """Leave the stream."""
         self._tell_last()
+        if self._producer is not None:
+            self.intake.producers.leave(self._producer, self, self.intake.host.runtime.now_us())
         if self in self.intake.channels:
             self.intake.channels.remove(self)
 
     def revoke(self, message: str) -> None:
-        """Close the channel from our side: the stream is gone."""
-        self.session.channels.pop(self.number, None)
+        """Close the channel from our side: the stream is gone, or another channel has the producer's name."""
+        if self.session.channels.pop(self.number, None) is None:  # the peer has not been told of it yet, or not any more
+            self.close()
+            return
         self.close_when_acked(lambda: self.session.send(ChannelClosed(self.number, "closed", message)))
 
 

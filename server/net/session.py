@@ -239,7 +239,8 @@ class Session:
     def _note_partial_frame(self, now_ns: int) -> None:
         if self.connection.partial_bytes == 0:
             self.frame_began_ns = None
-        elif self.frame_began_ns is None or self._frames != self.connection.frames_received:
+            return
+        if self.frame_began_ns is None or self._frames != self.connection.frames_received:
             self.frame_began_ns = now_ns
         self._frames = self.connection.frames_received
         if self.connection.frame_memory_bytes:

@@ -50,7 +50,10 @@ class ResultShape:
     def results(self, train: Train) -> list[ResultRows]:
         """Return a train in pieces of about RESULT_BYTES_MAX at most."""
         if train.rows == 1:  # as most results of a filter are
-            columns = [train.column(i) if (cell := train.cell(i)) is None else cell for i in range(self._width)]
+            slots = enumerate(train.slots[: self._width])
+            columns = [
+                slot if type(slot) is CellColumn else train.column(i) if (cell := train.cell(i)) is None else cell for i, slot in slots
+            ]
         else:
             columns = [slot if type(slot) is CellColumn else train.column(i) for i, slot in enumerate(train.slots[: self._width])]
         whole = ResultRows(self, columns, train.rows)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from millstream.engine.data.schema import ArchiveRule, Schema, StreamDefinition
+from millstream.engine.data.schema import ArchiveRule, Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.statements import ClassDefinition, Describe, ObjectKind, Show, ShowWhat
 from millstream.engine.runtime.bill import bills
@@ -253,7 +253,8 @@ def _scheduler(host: EngineHost) -> Outcome:
 
 
 def _workers(host: EngineHost) -> Outcome:
-    return table(list(WORKER_COLUMNS), [] if host.workers is None else list(host.workers.shown()))
+    rows = [] if host.workers is None else list(host.workers.shown())
+    return table(list(WORKER_COLUMNS), rows, "worker pid queries operators load_percent state_bytes ends last_end")
 
 
 def _measures(host: EngineHost) -> Outcome:
@@ -366,7 +367,7 @@ def describe(host: EngineHost, statement: Describe, context: Context) -> Outcome
     if function is not None:
         return describe_function(function)
     relation = host.catalog.relation(name)
-    return _columns(relation.schema, relation if isinstance(relation, StreamDefinition) else None)
+    return _columns(relation.schema, relation)
 
 
 def _class(found: ClassDefinition) -> Outcome:
@@ -376,11 +377,23 @@ def _class(found: ClassDefinition) -> Outcome:
     return table([("property", "TEXT"), ("value", "TEXT")], rows)
 
 
-def _columns(schema: Schema, stream: StreamDefinition | None) -> Outcome:
-    by = None if stream is None else stream.time.column
-    rows = [[f.name, str(f.type), f.nullable, "event time" if f.name == by else None] for f in schema.fields]
-    notices = () if stream is None else (time_rule(stream),)
-    return Outcome(_DESCRIBED, rows, notices)
+def _columns(schema: Schema, relation: object) -> Outcome:
+    """Return a row a column, and of a stream or table one line with its clauses."""
+    notes: dict[str | None, str] = {}
+    notices: tuple[str, ...] = ()
+    if isinstance(relation, StreamDefinition):
+        notes, notices = {relation.time.column: "event time"}, (time_rule(relation),)
+    elif isinstance(relation, TableDefinition):
+        notes, notices = dict.fromkeys(relation.key, "primary key"), (table_rule(relation),)
+    return Outcome(_DESCRIBED, [[f.name, str(f.type), f.nullable, notes.get(f.name)] for f in schema.fields], notices)
+
+
+def table_rule(table: TableDefinition) -> str:
+    """Return one line that says where a table's rows come from and whether they are kept."""
+    parts = [] if table.file is None else [f"FROM '{table.file}'"]
+    if table.fresh_min is not None:
+        parts.append(f"REFRESH MIN FRESHNESS {table.fresh_min:g}" if table.fresh_min else "REFRESH")
+    return " ".join([*parts, f"DURABILITY {table.durability}"])
 
 
 def _archive_rule(rule: ArchiveRule) -> str:

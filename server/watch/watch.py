@@ -46,7 +46,8 @@ class QosWatch:
     @property
     def has_work(self) -> bool:
         """Whether any running query has a target."""
-        return any(q.id is not None and self.target(q).is_any for q in self.host.queries)
+        with_target = [name for name, node in self.host.class_nodes.items() if node.target_ns is not None]
+        return any(query.id is not None for query in self.host.queries.promised(with_target))
 
     def target(self, query: Query) -> ServiceTarget:
         """Return a query's targets."""

@@ -258,11 +258,14 @@ async def fetched(client: Any, text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("partition", ["", "PARTITION BY DAY"])
-def test_a_fetch_of_history_reads_files_and_the_journal_as_of_one_arrival_number(tmp_path: Path, partition: str) -> None:
+def test_a_fetch_of_history_reads_files_and_the_journal_as_of_one_arrival_number(
+    tmp_path: Path, partition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the process of a FETCH finds a directory that is not whole too
     counts = "SELECT window_start, k, COUNT(*) AS n, SUM(v) AS total FROM s {} [RANGE 2 DAYS SLIDE 12 HOURS] GROUP BY k"
 
     async def test() -> None:
-        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+        async with running(data_dir="data", **SETTINGS) as harness:
             client = await harness.client()
             await client.execute(STREAM.format("journal", partition))
             await client.execute(
@@ -294,10 +297,13 @@ def test_a_fetch_of_history_reads_files_and_the_journal_as_of_one_arrival_number
                 ("SELECT v FROM live HISTORY", "no archive"),
                 ("SELECT v FROM s HISTORY FROM 'x'", "HISTORY FROM"),
                 ("SELECT v FROM s HISTORY FROM '1970-01-03' TO '1970-01-02'", "before it begins"),
+                ("SELECT v FROM s HISTORY TO '1970-01-03' FROM '1970-01-02'", "write HISTORY FROM earlier TO later"),
             ):
                 with pytest.raises(MillstreamError, match=word):
                     await client.query_once(text)
-            with pytest.raises(MillstreamError, match="FROM"):
+            with pytest.raises(MillstreamError, match=r"HISTORY can stand only in a FETCH.*history = 'archive'"):
+                await client.submit("SELECT v FROM s HISTORY")
+            with pytest.raises(MillstreamError, match="HISTORY can stand only in a FETCH"):
                 await client.execute("SELECT v FROM s HISTORY FROM '1970-01-03'")
             assert archive_of(harness).readers == 0
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.chains.column_program import ColumnChain
+from millstream.engine.chains.column_program import column_program
 from millstream.engine.chains.fused_program import FusedProgram
 from millstream.engine.data.arrivals import ArrivalTimes
 from millstream.engine.data.arrow import arrow_schema, arrow_type, column_from_arrow
@@ -122,7 +122,7 @@ def bits(column: Column) -> Any:
 def by_kernels(recipes: list[Recipe]) -> FusedProgram:
     """The chain of which nothing is written down."""
     program = FusedProgram(recipes, SCHEMA)
-    program._cheap = ColumnChain((), len(SCHEMA))
+    program._program = column_program((), len(SCHEMA))
     return program
 
 
@@ -193,7 +193,7 @@ def test_the_chain_of_the_benchmarks_is_written_down_whole() -> None:
         ([], Call(BOOLEAN, ">", (ColumnRef(DOUBLE, len(SCHEMA)), Literal(DOUBLE, 22.0)))),
     ]
     _, train = trains([(1, 2, 3, 25.0, 1.0, True, "x"), (81, 2, 3, 25.0, 1.0, True, "x"), (1, 2, 3, 1.0, 1.0, True, "x")])
-    done, mask, live, counts, computed = ColumnChain(stages, len(SCHEMA)).run(train)
+    done, mask, live, counts, computed = column_program(stages, len(SCHEMA))(train, train.rows)
     assert (done, live, counts) == (3, 1, [2, 2, 1])
     assert mask is not None
     assert mask.tolist() == [True, False, False]

@@ -107,17 +107,16 @@ def one_operator(selectivity: float = 1.0, cost: float = 100.0) -> Estimates:
 def test_a_train_counts_as_many_windows_as_it_has_hundreds_of_tuples() -> None:
     estimates = one_operator()
     estimates.record(1, 500, 250, 50_000)
-    one = estimates.measured[1]
-    assert one is not None
-    settled = one.selectivity
+    means = estimates.means
+    settled = means.selectivity[1]
     estimates.record(1, 200, 0, 20_000)
     # (1 - α)^2 of the old value is left after two windows.
-    assert one.selectivity == pytest.approx((1 - 0.175) ** 2 * settled)
+    assert means.selectivity[1] == pytest.approx((1 - 0.175) ** 2 * settled)
     # Short trains add up to a window.
     estimates.record(1, 50, 50, 5_000)
-    assert one.selectivity == pytest.approx((1 - 0.175) ** 2 * settled)
+    assert means.selectivity[1] == pytest.approx((1 - 0.175) ** 2 * settled)
     estimates.record(1, 100, 25, 5_000)
-    assert one.selectivity == pytest.approx((1 - 0.175) ** 3.5 * settled + (1 - (1 - 0.175) ** 1.5) * 0.5)
+    assert means.selectivity[1] == pytest.approx((1 - 0.175) ** 3.5 * settled + (1 - (1 - 0.175) ** 1.5) * 0.5)
 
 
 def test_the_first_measurements_displace_the_declared_values() -> None:

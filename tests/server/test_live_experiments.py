@@ -12,7 +12,8 @@ import pytest
 from millstream.engine.data.arrow import column_to_arrow
 from millstream.scheduler import catalog
 from millstream.scheduler.experiments import runner
-from millstream.scheduler.experiments.frame import ExperimentCase, load, names
+from millstream.scheduler.experiments.frame import ExperimentCase
+from millstream.scheduler.experiments.roster import load, names
 from millstream.server.experiments import classes, golab, overhead, threads
 
 LIVE = (

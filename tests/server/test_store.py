@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from pathlib import Path
 
@@ -42,22 +41,6 @@ def test_a_desired_state_is_kept(tmp_path: Path) -> None:
     again = Store(tmp_path)
     assert again.queries()[0].desired == "stopped"
     again.close()
-
-
-def test_the_first_write_after_a_start_moves_what_the_log_held_into_the_database(tmp_path: Path) -> None:
-    """A sync that failed before the start has perhaps lost pages of the log: what is written behind them must not depend on them."""
-    before, after = tmp_path / "before", tmp_path / "after"
-    killed = Store(before)
-    killed.add_query(StoredQuery("kept", text="SELECT v FROM s"))
-    shutil.copytree(before, after)  # as a kill leaves it, with the log
-    killed.close()
-    store = Store(after)
-    store.set_note("greeting", "hello")
-    (after / "catalogue.sqlite-wal").rename(tmp_path / "log")
-    shutil.copy(after / "catalogue.sqlite", tmp_path / "catalogue.sqlite")
-    with sqlite3.connect(tmp_path / "catalogue.sqlite") as alone:
-        assert alone.execute("SELECT name FROM queries").fetchall() == [("kept",)]
-    store.close()
 
 
 def test_forgetting_is_one_change_and_frees_the_names() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from millstream.scheduler.experiments.experiment_command import experiment
-from millstream.scheduler.experiments.frame import load
 from millstream.scheduler.experiments.own import OwnRequest, run_own
+from millstream.scheduler.experiments.roster import load
 from millstream.scheduler.experiments.runner import ResultStore
 
 from tests.simulation.test_workload_files import EXAMPLE
@@ -89,7 +89,7 @@ def test_what_does_not_fit_the_frame_is_said(tmp_path: Path, arguments: list[str
 
 
 def test_each_frame_with_a_policy_can_take_another() -> None:
-    from millstream.scheduler.experiments.frame import NAMES
+    from millstream.scheduler.experiments.roster import NAMES
 
     without = [name for name in NAMES if not any("policy" in case.parameters for case in load(name).cases("reduced"))]
     assert without == ["c-traversal", "d-none", "d-common", "d-class", "d-dilos", "d-steps"]

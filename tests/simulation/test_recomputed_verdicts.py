@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from millstream.scheduler.experiments import report, runner
-from millstream.scheduler.experiments.frame import load
+from millstream.scheduler.experiments.roster import load
 
 from tests.support.recomputed_verdicts import RULES, disagreements
 

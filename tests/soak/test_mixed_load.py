@@ -31,7 +31,7 @@ KILL_SECONDS = float(os.environ.get("SOAK_KILL_SECONDS", "60"))
 CLIENTS = 50
 GROWTH_MB_MAX = 32
 QUIET_S = 20.0  # what the server may take to let go of clients that have left
-ANSWER_S = 60.0  # for one request: longer than any deed reads, and than a server that was killed takes to be back
+ANSWER_S = 300.0  # for one request, however busy the machine is: who is forgotten waits for ever
 SETTINGS = ("--results-kept-bytes-max", str(2**20), "--results-kept-total-bytes-max", str(2**24))
 SETTINGS += ("--journal-bytes-max", str(2**24), "--fetch-idle-s", "5", "--drain-s", "5")
 SET_UP = (
@@ -235,7 +235,7 @@ async def numbers_of_a(port: int) -> list[int]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(SECONDS + 300)
+@pytest.mark.timeout(SECONDS + 2 * ANSWER_S)
 def test_clients_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> None:
     with daemon(tmp_path) as server:
         asyncio.run(set_up(server.port))
@@ -264,7 +264,7 @@ async def after_quiet(server: Daemon) -> dict[str, int]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(2 * SECONDS + 600)
+@pytest.mark.timeout(2 * SECONDS + 2 * ANSWER_S)
 def test_a_server_that_is_killed_again_and_again_keeps_what_it_acked(tmp_path: Path) -> None:
     with daemon(tmp_path) as server:
         asyncio.run(set_up(server.port))

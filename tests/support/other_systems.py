@@ -54,7 +54,7 @@ FLINK = (
     Typed("SELECT JSON_VALUE(item, '$.name') FROM orders"),
     Typed(
         "SELECT sensor, COLLECT(value) FROM readings GROUP BY sensor",
-        "SELECT sensor, ARRAY_AGG(DISTINCT value) AS found FROM readings GROUP BY sensor",
+        "SELECT sensor, COLLECT_SET(value) AS found FROM readings GROUP BY sensor",
     ),
     Typed("SELECT sensor, PROCTIME() FROM readings", "SELECT sensor, ts FROM readings"),
     Typed("EXPLAIN PLAN FOR SELECT sensor FROM readings", "EXPLAIN SELECT sensor FROM readings"),
@@ -108,11 +108,7 @@ POSTGRESQL = (
     Typed("SELECT item ->> 'name' FROM orders"),
     Typed("SELECT ts::date, value::int FROM readings WHERE sensor ~* '^a' AND value BETWEEN 1 AND 2"),
     Typed("SELECT MD5(item) FROM orders", "CREATE FUNCTION md5 (t TEXT) RETURNS TEXT FROM 'hashes.py'"),
-    Typed(
-        "SELECT CORR(amount, id) FROM orders",
-        "SELECT (AVG(amount * id) - AVG(amount) * AVG(id)) / (STDDEV_POP(amount) * STDDEV_POP(id)) AS corr"
-        " FROM orders [RANGE 1 HOUR SLIDE 1 HOUR]",
-    ),
+    Typed("SELECT JSON_BUILD_OBJECT('id', id) FROM orders", "SELECT CAST({'id': id} AS JSON) AS order_ids FROM orders"),
     Typed(
         "SELECT percentile_cont(0.95) WITHIN GROUP (ORDER BY value) FROM readings [RANGE 1 HOUR SLIDE 1 HOUR]",
     ),

@@ -32,6 +32,7 @@ TYPE_NAMES: dict[Any, str] = {
     bool: "boolean",
     int | None: "number or nil",
     str | None: "text or nil",
+    bytes | None: "bytes or nil",
     list[Any]: "list",
     list[int]: "list of numbers",
     dict[str, Any]: "map",
@@ -104,6 +105,8 @@ def limits_table() -> str:
         "REQUESTS_MAX",
         "CHANNELS_MAX",
         "SUBSCRIPTIONS_MAX",
+        "PRODUCER_NAME_BYTES_MAX",
+        "POSITION_BYTES_MAX",
         "REJECTIONS_LISTED_MAX",
     ]
     return "| limit | value |\n|---|---|\n" + "\n".join(f"| `{name}` | {getattr(limits, name):,} |" for name in names)
@@ -145,14 +148,14 @@ column and token of the statement, and a hint how to fix it.
 
 
 def vectors() -> list[dict[str, Any]]:
-    """Return every message of the sample conversation with its frame in hexadecimal."""
+    """Return every message of the sample conversation with its frame in hexadecimal; bytes in a field are `{"hex": …}`."""
     encoder, result = Encoder(), []
     for speaker, message in CONVERSATION:
         payload = getattr(message, "payload", None)
         header = encoder.encode(message)
         buffers, _ = build_frame(header, payload, limits.FRAME_BYTES_MAX)
         fields = {
-            name: value
+            name: {"hex": value.hex()} if isinstance(value, bytes) else value
             for name in message.__dataclass_fields__
             if name != "payload" and (value := getattr(message, name)) is not None and value not in ([], {})
         }

@@ -32,8 +32,9 @@ EXTREMES = "MIN(t) AS a, MAX(w) AS b, MIN(v) AS c, MAX(day) AS d, MIN(b) AS e, M
 MOMENTS = (
     "STDDEV(v) AS a, VARIANCE(v) AS b, STDDEV_POP(v) AS c, VAR_POP(v) AS d, GEOMEAN(v) AS e, FIRST(t) AS f, LAST(w) AS g, FIRST(i) AS h"
 )
+PAIRS = "ARG_MIN(t, v) AS a, ARG_MAX(v, t) AS b, ARG_MAX(w, i) AS c, CORR(v, i) AS d, BIT_XOR(i) AS e, BOOL_OR(b) AS f"
 VALUES = "MEDIAN(v) AS a, PERCENTILE_DISC(i, 0.3) AS b, TOP(k, 2) AS c, COUNT(DISTINCT t) AS d, SUM(DISTINCT w) AS e, TOP(w, 2) AS f"
-COLLECTED = "ARRAY_AGG(t) AS a, STRING_AGG(t, '|') AS b, ARRAY_AGG(v) AS c, ARRAY_AGG(w) AS d"
+COLLECTED = "ARRAY_AGG(t) AS a, STRING_AGG(t, '|' ORDER BY v DESC) AS b, ARRAY_AGG(v) AS c, ARRAY_AGG(w) AS d, MODE(t) AS e"
 SKETCHES = (
     "APPROX_COUNT_DISTINCT(t) AS a, APPROX_PERCENTILE(v, 0.4) AS b, APPROX_TOP_K(t, 2) AS c, APPROX_TOP_K(w, 2) AS d, "
     "APPROX_TOP_K(i, 3) AS e"
@@ -57,6 +58,7 @@ CASES: Mapping[str, str] = {
             ("sums", SUMS),
             ("extremes", EXTREMES),
             ("moments", MOMENTS),
+            ("pairs", PAIRS),
             ("values", VALUES),
             ("collected", COLLECTED),
             ("sketches", SKETCHES),
@@ -64,7 +66,14 @@ CASES: Mapping[str, str] = {
     },
     **{
         f"endless_{kind}": f"SELECT w, {calls} FROM s GROUP BY w EMIT FINAL"
-        for kind, calls in (("sums", SUMS), ("extremes", EXTREMES), ("moments", MOMENTS), ("values", VALUES), ("sketches", SKETCHES))
+        for kind, calls in (
+            ("sums", SUMS),
+            ("extremes", EXTREMES),
+            ("moments", MOMENTS),
+            ("pairs", PAIRS),
+            ("values", VALUES),
+            ("sketches", SKETCHES),
+        )
     },
     "cumulating": "SELECT k, SUM(v) AS n FROM s [CUMULATE 12 MICROSECONDS STEP 4 MICROSECONDS] GROUP BY k",
     "zone": "SELECT k, SUM(v) AS n FROM s [RANGE 1 DAY SLIDE 1 DAY TIME ZONE 'Europe/Berlin'] GROUP BY k",

@@ -34,12 +34,13 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="do not shrink what fails")
     parser.add_argument("--quiet", action="store_true", help="say nothing of worlds that are in order")
     args = parser.parse_args()
-    failed, simulated_s, lives, began_s = [], 0.0, 0, time.monotonic()
+    failed, simulated_s, lives, deaths, began_s = [], 0.0, 0, 0, time.monotonic()
     shed_under: set[str] = set()
     for seed in args.seeds:
         verdict = run(seed, length=args.length, seconds=args.seconds)
         simulated_s += verdict.simulated_s
         lives += verdict.lives
+        deaths += verdict.worker_deaths
         shed_under |= verdict.shed_under
         if verdict.ok:
             if not args.quiet:
@@ -55,7 +56,8 @@ def main() -> int:
         print(told(verdict), flush=True)
     took_s = time.monotonic() - began_s
     print(
-        f"{len(args.seeds)} worlds, {lives} lives of a server, {simulated_s / 3600:.2f} simulated hours in {took_s / 60:.1f} minutes"
+        f"{len(args.seeds)} worlds, {lives} lives of a server, {deaths} deaths of a worker,"
+        f" {simulated_s / 3600:.2f} simulated hours in {took_s / 60:.1f} minutes"
         f" ({simulated_s / took_s:.0f} times as fast as time);"
         f" rows were shed under {', '.join(sorted(shed_under)) or 'no load manager'}; failed: {failed or 'none'}"
     )

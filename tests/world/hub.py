@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import queue
 import random
 import traceback
 from collections import deque
@@ -517,11 +518,16 @@ class SimpleQueue:
         if self._waiting:
             self._hub.make_ready(self._waiting.popleft())
 
-    def get(self) -> Any:
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        end_ns = None if timeout is None else self._hub.now_ns + int(timeout * NS_PER_S)
         while not self._items:
-            assert self._hub.current is not None
-            self._waiting.append(self._hub.current)
-            self._hub.park()
+            strand = self._hub.current
+            if not block or (end_ns is not None and self._hub.now_ns >= end_ns):
+                raise queue.Empty
+            assert strand is not None
+            self._waiting.append(strand)
+            if not self._hub.park(None if end_ns is None else end_ns - self._hub.now_ns):
+                self._waiting.remove(strand)
         return self._items.popleft()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from millstream.client import connect_async
 from millstream.client.connection import AsyncClient
 from millstream.client.errors import MillstreamError
+from millstream.client.publisher import Acknowledgement, Publisher
 from millstream.client.receipts import Receipt, receipt_of
 from millstream.client.subscriber import Lost, Subscription
 
@@ -22,6 +23,7 @@ from tests.world.machines import Crashed, World
 from tests.world.plans import EPOCH_US, IN_MEMORY, SET_UP, SHED, TEXTS, US, Step
 
 LOST: tuple[Any, ...] = ("lost",)  # stands for a result that a reader was told to be lost
+NAMED = {("p2", "a"), ("p2", "b")}  # who publishes under a name, and so sends again what is not acked
 DRAINED_S = 900.0  # simulated, once no more rows come
 ANSWER_S = 120.0  # simulated; whoever waits that long for anything is starved
 
@@ -83,6 +85,8 @@ class Load:
         self._numbers: dict[str, int] = {}
         self._sent_in: dict[str, int] = {}  # the server's life in which a stream last got rows
         self._clients: dict[str, AsyncClient] = {}
+        self._publishers: dict[tuple[str, str], Publisher] = {}  # of those who publish under a name
+        self.repeats = 0  # sends that a named publisher found taken, though it had heard of no ack
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._readers: dict[str, asyncio.Task[Any]] = {}
@@ -258,20 +262,45 @@ class Load:
         sent = Sent(stream, source, numbers, rows)
         self.sent.append(sent)
         try:
-            ack = await client.publish(stream, said)
+            ack = await (self._publish_named(sent, said) if (source, stream) in NAMED else client.publish(stream, said))
         except MillstreamError as error:
             sent.state = "refused" if error.code == "storage" else "unknown"
             hub.note("not acked", stream, source, numbers, error.code)
             return sent
         sent.at_ns = hub.now_ns
         sent.life = life if life == self.world.lives and self.world.is_up else 0
-        if ack.accepted != len(rows) or ack.rejected_rows != len(said) - len(rows):
+        if ack is not None and (ack.accepted != len(rows) or ack.rejected_rows != len(said) - len(rows)):
             self.problems.append(
                 f"an ack of {ack.accepted} rows accepted and {ack.rejected_rows} rejected for {len(rows)} good of {len(said)}"
             )
         sent.state = "acked"
         hub.note("acked", stream, source, numbers)
         return sent
+
+    async def _publish_named(self, sent: Sent, said: list[dict[str, Any]]) -> Acknowledgement | None:
+        """Send under a name, again and again, until the rows are known to be taken; None when an earlier connection had them taken.
+
+        What was acked and then lost with the power is not sent again: the number goes on after the last that the server has.
+        """
+        stream, source = sent.stream, sent.source
+        number = None
+        while True:
+            try:
+                publisher = self._publishers.get((source, stream))
+                if publisher is None:
+                    client = await self._client(source)
+                    publisher = self._publishers[source, stream] = await client.publisher(stream, f"{source} {stream}")
+                assert publisher.last is not None
+                if number is not None and publisher.last >= number:
+                    self.repeats += 1
+                    return None
+                number = publisher.last + 1
+                await publisher.send(said, position=str(sent.numbers[-1]).encode(), number=number)
+                return await publisher.flush()
+            except MillstreamError as error:
+                self.world.hub.note("named, once more", stream, source, sent.numbers, error.code)
+                self._publishers.pop((source, stream), None)
+                await asyncio.sleep(0.5)
 
     async def _burst(self, source: str, stream: str, batches: int) -> None:
         """More rows than there is time for."""
@@ -473,6 +502,10 @@ class Load:
         if process is not None and not process.alive and power and self.world.process is process:
             self.powers.append(self.world.hub.now_ns)
             self.world.kill(power=True)
+
+    async def _kill_worker(self, which: int, calls: int, is_done: bool) -> None:
+        """Let one of the server's workers die, now or at one of its next calls."""
+        self.world.machine.kill(which, calls, is_done)
 
     async def _stop(self) -> None:
         self.world.stop()

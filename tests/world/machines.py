@@ -30,6 +30,7 @@ from tests.world.network import Network, SimLoop
 from tests.world.plans import PLAIN, Conditions
 from tests.world.stand_ins import load_all, standing_in
 from tests.world.watch import EVERY_STEPS, Watch
+from tests.world.workers import OperatingSystem, workers_as_strands
 
 DIRECTORY = "/data"
 FAULTS = frozenset(("fault", "fatal", "callback_failed", "conservation_broken", "exception"))  # lines of the log that must not be
@@ -57,6 +58,7 @@ class World:
         self.hub.row_ns = conditions.row_ns
         self.network = Network(self.hub)
         self.platter = Platter(self.hub)
+        self.machine = OperatingSystem(self.hub)
         self.config = dataclasses.replace(CONFIG, **settings, **conditions.settings)
         self.lives = 0
         self.server: LiveServer | None = None
@@ -257,7 +259,12 @@ def world(seed: int, conditions: Conditions = PLAIN, **settings: Any) -> Iterato
     structlog.configure(processors=[made.log], wrapper_class=structlog.make_filtering_bound_logger(20), cache_logger_on_first_use=False)
     try:
         slow = work_takes_time(made.hub, conditions.log_rows_max) if conditions.row_ns else nullcontext()
-        with standing_in(made.hub), mock.patch.object(worker, "Worker", partial(SimWorker, made.hub)), slow:
+        with (
+            standing_in(made.hub),
+            mock.patch.object(worker, "Worker", partial(SimWorker, made.hub)),
+            workers_as_strands(made.machine),
+            slow,
+        ):
             try:
                 yield made
             finally:

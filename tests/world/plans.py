@@ -97,6 +97,8 @@ class Step:
 USERS = {"publish": 40, "create": 6, "subscribe": 5, "temporary": 4, "show": 2, "fetch": 2, "wrong": 2, "policy": 1}
 USERS |= {"drop": 1, "pause": 1, "resume": 1, "restart_query": 1, "checkpoint": 2}
 FAULTS = {"kill": 2, "power": 2, "crash_at": 2, "stop": 1, "reset": 4, "stall": 1, "lose": 1, "disk": 3, "clock": 1}
+WORKER_FAULTS = FAULTS | {"kill_worker": 12}
+WORKERS_EVERY = 4  # one world in so many has several workers
 DELAYS_MS = (0, 5, 300, 1500)  # what a reader takes over a batch
 CROWDED_EVERY = 3  # one world in so many has more work than it can do
 CROWDED = USERS | {"burst": 5, "temporary": 8, "policy": 2}
@@ -115,14 +117,15 @@ PLAIN = Conditions()
 
 
 def conditions(seed: int) -> Conditions:
-    """Draw the conditions of a world: one in three has more work than it can do, a load manager, and small buffers.
+    """Draw the conditions of a world.
 
-    There is one worker: the processes of several would be real ones.
+    One in three has more work than it can do, a load manager, and small buffers; one in four has workers.
     """
-    if seed % CROWDED_EVERY != CROWDED_EVERY - 1:
-        return PLAIN
     draw = random.Random(f"conditions {seed}")
-    settings: dict[str, Any] = {
+    workers = {"workers": 2 + seed // WORKERS_EVERY % 2} if seed % WORKERS_EVERY == 1 else {}
+    if seed % CROWDED_EVERY != CROWDED_EVERY - 1:
+        return Conditions(settings=workers)
+    settings: dict[str, Any] = workers | {
         "slow_subscriber": draw.choice(("disconnect", "gap", "gap")),
         "subscriber_bytes_max": 16 * 1024,
         "results_kept_bytes_max": 32 * 1024,
@@ -155,6 +158,7 @@ class _Drawing:
             "policy": lambda at: (choose(POLICIES),),
             "power": lambda at: (draw.random() < 0.2,),
             "crash_at": lambda at: (number(1, 60), draw.random() < 0.5),
+            "kill_worker": lambda at: (number(0, 9), number(0, 20), draw.random() < 0.5),
             "reset": lambda at: (number(0, 99), draw.random() < 0.5),
             "lose": lambda at: (number(0, 99),),
             "stall": lambda at: (number(0, 99), number(100, 5000)),
@@ -190,14 +194,16 @@ def plan(seed: int, *, length: int = 60, seconds: int = 40, faults: bool = True)
     """Draw a plan: `length` steps within so many seconds, beside the first queries."""
     draw = random.Random(f"plan {seed}")
     drawing = _Drawing(draw)
-    users = CROWDED if conditions(seed).row_ns else USERS
+    found = conditions(seed)
+    users = CROWDED if found.row_ns else USERS
     if users is CROWDED:
         for place in range(len(SHED)):
             drawing.steps.append(Step(10, "shed", (place,)))
             drawing.steps.append(Step(500, "subscribe", (f"h{place}", f"shed{place}", draw.choice(DELAYS_MS))))
     for _ in range(draw.randint(2, 4)):
         drawing.step(draw.randint(0, 1500), "create")
-    kinds = {**users, **(FAULTS if faults else {})}
+    faults_of = WORKER_FAULTS if "workers" in found.settings else FAULTS
+    kinds = {**users, **(faults_of if faults else {})}
     for at_ms in sorted(draw.randint(500, seconds * 1000) for _ in range(length)):
         drawing.step(at_ms, draw.choices(list(kinds), list(kinds.values()))[0])
     return sorted(drawing.steps, key=lambda step: step.at_ms)

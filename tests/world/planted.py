@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import count
 from typing import Any
 from unittest import mock
 
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.flow.accounts import StreamLedger
 from millstream.engine.receipts.keepers import IntervalCounts
+from millstream.scheduler.core import SchedulerCore
+from millstream.scheduler.events import Arrived
 from millstream.server.durability import recovery
 from millstream.server.durability.checkpoints import Checkpoint
 from millstream.server.durability.recovery import Recovery
@@ -18,6 +21,7 @@ from millstream.server.journal.journal import Journal
 from millstream.server.journal.records import ROWS
 from millstream.server.journal.store import Store
 from millstream.server.results.subscriptions import Feed, Subscription
+from millstream.server.workers.process import Installed
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -128,6 +132,22 @@ def _reader_without_bound() -> AbstractContextManager[Any]:
     return mock.patch.object(Feed, "_too_slow", return_value=None)
 
 
+def _starving_queue() -> AbstractContextManager[Any]:
+    """The scheduler does not hear of every 13th arrival of rows: they wait until others come."""
+    real, heard = SchedulerCore._take_arrived, count(1)
+
+    def take_arrived(self: SchedulerCore, event: Arrived, now_ns: int) -> None:
+        if next(heard) % 13:
+            real(self, event, now_ns)
+
+    return mock.patch.object(SchedulerCore, "_take_arrived", take_arrived)
+
+
+def _forgotten_with_its_worker() -> AbstractContextManager[Any]:
+    """A worker that starts anew begins with the last snapshots alone."""
+    return mock.patch.object(Installed, "keep", return_value=None)
+
+
 PLANTS: dict[str, Plant] = {
     "an ack before fsync": _ack_before_fsync,
     "a token off by one": _token_off_by_one,
@@ -143,4 +163,6 @@ PLANTS: dict[str, Plant] = {
     "a gap that is told too small": _gap_too_small,
     "a receipt without the loss": _receipt_without_loss,
     "a slow reader without a bound": _reader_without_bound,
+    "a starving queue": _starving_queue,
+    "what a worker had done is gone with it": _forgotten_with_its_worker,
 }

@@ -35,6 +35,7 @@ class Verdict:
     shed_rows: int = 0
     shed_under: set[str] = field(default_factory=set)
     gaps: int = 0
+    worker_deaths: int = 0
     largest: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -90,6 +91,7 @@ def _verdict(made: World, load: Load, problems: list[str]) -> Verdict:
     different = list(dict.fromkeys(problems))
     found = Verdict(made.seed, different, hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, load.steps, made.lives)
     found.shed_rows, found.shed_under, found.largest = made.watch.shed_rows, made.watch.shed_under, made.watch.largest
+    found.worker_deaths = made.machine.deaths
     found.gaps = sum(one.lost for one in load.readings.values())
     return found
 

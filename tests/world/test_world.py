@@ -52,10 +52,33 @@ def test_a_failing_world_is_shrunk_to_what_makes_it_fail() -> None:
     assert verdict.problems == ["'SHOW QUERIES' was accepted"]
 
 
+def test_a_query_that_began_anew_where_a_checkpoint_stands_does_not_go_on_with_what_that_has_of_its_former_run() -> None:
+    steps = [
+        Step(754, "create", ("kept3", 9)),
+        Step(1895, "subscribe", ("s4", "kept3", 300)),
+        Step(8874, "publish", ("p2", "t", 60, False)),
+        Step(10017, "burst", ("p1", "a", 2)),
+        Step(12135, "checkpoint"),
+        Step(14886, "restart_query", ("kept3",)),
+        Step(29807, "stop"),
+    ]
+    verdict = run(41, steps)
+    assert verdict.ok, verdict.problems
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "managers"), [(65, {"class"}), (47, {"common", "dilos"})])
-def test_a_world_with_too_much_work_sheds_under_its_load_managers_and_tells_readers_what_they_lose(seed: int, managers: set[str]) -> None:
+def test_nothing_changes_for_clients_whose_servers_workers_die() -> None:
+    verdict = run(9)
+    assert verdict.ok, verdict.problems
+    assert verdict.worker_deaths > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "managers", "are_lost"), [(35, {"class"}, False), (47, {"common", "dilos"}, True)])
+def test_a_world_with_too_much_work_sheds_under_its_load_managers_and_tells_readers_what_they_lose(
+    seed: int, managers: set[str], are_lost: bool
+) -> None:
     verdict = run(seed)
     assert verdict.ok, verdict.problems
     assert verdict.shed_under == managers
-    assert verdict.gaps > 0
+    assert (verdict.gaps > 0) == are_lost

@@ -68,7 +68,7 @@ class Watch:
         if done != before or not counts["queued"] or query.state.value != "running":
             self._progress[key] = (done, now_ns)
         elif now_ns - since_ns > STARVED_NS:
-            policy = host.runtime.statistics().policy
+            policy = host.runtime.scheduler._core.policy.name  # what asks for it takes a lock, for which nobody could wait here
             self.problems[f"starved: query {query.name} took none of its rows for {STARVED_NS // NS_PER_S} s ({policy})"] = None
 
 

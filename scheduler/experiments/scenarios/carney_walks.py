@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from millstream.scheduler.core import CoreSettings
@@ -10,6 +10,9 @@ from millstream.scheduler.experiments.scenarios import carney_runs
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.trains import TrainShape
+
+RUN_POLICIES: Final = tuple(f"superbox:traversal={walk}" for walk in ("min-cost", "min-latency", "min-memory"))
+"""Of the catalogue these runs are of the policies here alone (`code_digest.py`)."""
 
 _OVERHEAD_NS = 1_000_000
 

@@ -32,6 +32,9 @@ CLASSES: Final = tuple(
 LOAD: Final = 1.67
 """Work a second of all three classes at 1,300 tuples a second on every stream, one tuple a call."""
 
+RUN_POLICIES: Final = ("cqc",)
+"""Of the catalogue these runs are of the policies here alone (`code_digest.py`)."""
+
 RATE: Final = 1_300.0
 START_S: Final = 16.0
 """The start of a run: headrooms and shares begin as priorities give them and take ten rounds of ten cycles to settle."""
@@ -62,7 +65,7 @@ class _Run:
     def __init__(self, load: str, rates: Rates, seconds: float, slow: float, seed: int, train: TrainShape) -> None:
         self.seconds, self.slow = seconds, slow
         self.builder = NetworkBuilder()
-        self.core = SchedulerCore(PolicySpec("cqc", (("k", ROUND_MS * slow),)), CoreSettings(train=train, adapt=True, load=load))
+        self.core = SchedulerCore(PolicySpec(RUN_POLICIES[0], (("k", ROUND_MS * slow),)), CoreSettings(train=train, adapt=True, load=load))
         self.executor = BoxExecutor(seed)
         self.driver = VirtualDriver(self.core, self.executor, on_splice=self.executor.splice, on_receipt=self._receipt)
         self.class_of: dict[OperatorId, int] = {}

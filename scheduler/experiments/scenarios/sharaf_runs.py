@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from millstream.scheduler.drivers.virtual import DecisionCost
 from millstream.scheduler.experiments.oracle import OracleSelector
 from millstream.scheduler.simulation import arrivals, generators
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
@@ -115,14 +114,6 @@ def joins(policy: str, load: float, seed: int, queries: int, tuples: int, gap_s:
     work = workload("window-join", builder, deltas, times).at_utilisation(load)
     # What a join lets through per tuple depends on window and rates; the scheduler measures it.
     return simulate(work, policy, seed=seed, settings=RunSettings(adapt=True)).summary()
-
-
-def clusters(policy: str, load: float, seed: int, queries: int, tuples: int, charged: bool) -> dict[str, Any]:
-    """Every priority computed and every comparison of it costs what the cheapest operator costs (3.8.3)."""
-    work = single_stream(load, seed, queries, tuples, "dec-pkt-1")
-    cheapest = min(node.cost_ns for node in work.nodes if node.inputs)
-    charge = DecisionCost(evaluation_ns=round(2 * cheapest)) if charged else DecisionCost()
-    return simulate(work, policy, seed=seed, settings=RunSettings(charge=charge)).summary()
 
 
 def sharing(policy: str, load: float, seed: int, queries: int, tuples: int, group: int) -> dict[str, Any]:

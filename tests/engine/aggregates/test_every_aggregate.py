@@ -19,6 +19,8 @@ from tests.support.trains import outcome, run_once, same_for_all_trains
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE, n BIGINT, t TEXT) TIMESTAMP BY ts DELAY 6 MICROSECONDS"
 CUTS = ((1000, 1000), (1, 1), (3, 3), (1000, 7))
+REGRESSIONS = ("slope", "intercept", "r2", "count", "avgx", "avgy", "sxx", "syy", "sxy")
+PAIRED = ("corr", "covar_pop", "covar_samp", *(f"regr_{what}" for what in REGRESSIONS))
 CALLS = {  # where NAME(v) is not all, or not right
     "count": ["COUNT(*)", "COUNT(v)", "COUNT(DISTINCT t)"],
     "sum": ["SUM(v)", "SUM(n)", "SUM(DISTINCT v)"],
@@ -31,9 +33,25 @@ CALLS = {  # where NAME(v) is not all, or not right
     "top": ["TOP(n, 2)"],
     "approx_top_k": ["APPROX_TOP_K(n, 3)"],
     "string_agg": ["STRING_AGG(t, '/')"],
+    "array_agg": ["ARRAY_AGG(v)", "ARRAY_AGG(n ORDER BY v DESC, t)", "ARRAY_AGG(DISTINCT t ORDER BY t DESC)"],
+    "bool_and": ["BOOL_AND(v > 3)"],
+    "bool_or": ["BOOL_OR(v > 900)"],
+    "bit_and": ["BIT_AND(n)"],
+    "bit_or": ["BIT_OR(n)"],
+    "bit_xor": ["BIT_XOR(n)", "BIT_XOR(DISTINCT n)"],
+    "mode": ["MODE(n)", "MODE(t)"],
+    "histogram": ["HISTOGRAM(n)", "HISTOGRAM(t) FILTER (WHERE n > 4)"],
+    "collect_set": ["COLLECT_SET(t)"],
+    "arg_min": ["ARG_MIN(n, v)", "ARG_MIN(t, v)", "ARG_MIN(v, t)"],
+    "arg_max": ["ARG_MAX(n, v)", "ARG_MAX(t, v)", "ARG_MAX(v, t)"],
+    **{name: [f"{name.upper()}(n, v)", f"{name.upper()}(v, n) FILTER (WHERE t <> 'a')"] for name in PAIRED},
     "first": ["FIRST(v)", "FIRST(t) FILTER (WHERE n > 4)"],
     "last": ["LAST(n)", "LAST(t)"],
 }
+_MODE = "list_sort(list_transform(list_distinct(L), lambda x: [-len(list_filter(L, lambda y: y = x)), list_position(L, x)]))[1][2]"
+_ENTRIES = "nullif(list_zip(map_keys(M), map_values(M)), [])"
+_SET = "list_transform(list_sort(list_transform(list_distinct(L), lambda x: list_position(L, x))), lambda p: L[p])"
+_MODE = f"list_extract(L, {_MODE})".replace("L", "list(%s ORDER BY ts, i)")
 ORACLE = {  # where DuckDB says it in another way
     "FIRST(v)": "first(v ORDER BY ts, i)",
     "FIRST(t) FILTER (WHERE n > 4)": "first(t ORDER BY ts, i) FILTER (WHERE n > 4)",
@@ -45,6 +63,19 @@ ORACLE = {  # where DuckDB says it in another way
     "TOP(n, 2)": "max(n, 2)",
     "APPROX_TOP_K(n, 3)": "list_slice(list(n ORDER BY n) FILTER (WHERE n = 3), 1, 1)",
     "ARRAY_AGG(v)": "list(v ORDER BY ts, i)",
+    "ARRAY_AGG(n ORDER BY v DESC, t)": "list(n ORDER BY v DESC NULLS FIRST, t, ts, i)",
+    "ARRAY_AGG(DISTINCT t ORDER BY t DESC)": "list(DISTINCT t ORDER BY t DESC)",
+    "MODE(n)": _MODE.replace("%s", "n"),
+    "MODE(t)": _MODE.replace("%s", "t"),
+    "HISTOGRAM(n)": _ENTRIES.replace("M", "histogram(n::TEXT)"),
+    "HISTOGRAM(t) FILTER (WHERE n > 4)": _ENTRIES.replace("M", "histogram(t) FILTER (WHERE n > 4)"),
+    "COLLECT_SET(t)": _SET.replace("L", "list(t ORDER BY ts, i)"),
+    **{call: f"nullif({call}, 'NaN'::DOUBLE)" for name in PAIRED for call in CALLS[name]},
+    **{
+        f"ARG_{which}({x}, {y})": f"first({x} ORDER BY {y} {way}, ts, i) FILTER (WHERE {x} IS NOT NULL AND {y} IS NOT NULL)"
+        for which, way in (("MIN", "ASC"), ("MAX", "DESC"))
+        for x, y in (("n", "v"), ("t", "v"), ("v", "t"))
+    },
     "STRING_AGG(t, '/')": "string_agg(t, '/' ORDER BY ts, i)",
     "APPROX_COUNT_DISTINCT(v)": "count(DISTINCT v)",
 }
@@ -101,11 +132,13 @@ def near(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+# What is read off the same states is put to the longer tests once.
+every_state = pytest.mark.parametrize("name", [name for name in aggregate_names() if name not in PAIRED or name == "corr"])
 every_aggregate = pytest.mark.parametrize("name", aggregate_names())
 
 
 @pytest.mark.slow
-@every_aggregate
+@every_state
 @settings(max_examples=3, deadline=None)
 @given(rows=rows_of(ANY_VALUES), keys=st.sampled_from(["k, ", ""]))
 def test_the_size_of_trains_changes_no_bit_in_any_window(name: str, rows: list[Any], keys: str) -> None:
@@ -115,7 +148,7 @@ def test_the_size_of_trains_changes_no_bit_in_any_window(name: str, rows: list[A
         same_for_all_trains([STREAM], select(name, window, keys, f" EMIT {emit}"), {"s": rows}, CUTS[:2])
 
 
-@every_aggregate
+@every_state
 @settings(max_examples=8, deadline=None)
 @given(rows=rows_of(ANY_VALUES, 60))
 def test_a_max_that_no_session_reaches_changes_no_bit(name: str, rows: list[Any]) -> None:
@@ -142,7 +175,7 @@ def test_a_long_session_of_doubles_has_the_same_bits_with_a_max_and_beside_a_med
     assert same(beside[0], plain[0][1])
 
 
-@every_aggregate
+@every_state
 @settings(max_examples=6, deadline=None)
 @given(rows=rows_of(VALUES, 60))
 def test_a_hopping_window_answers_as_a_tumbling_one_over_the_same_rows(name: str, rows: list[Any]) -> None:
@@ -151,7 +184,7 @@ def test_a_hopping_window_answers_as_a_tumbling_one_over_the_same_rows(name: str
     assert near(found[0], aligned)
 
 
-@every_aggregate
+@every_state
 @settings(max_examples=5, deadline=None)
 @given(rows=rows_of(VALUES, 60), train=st.sampled_from([1, 3, 1000]))
 def test_queries_that_share_a_synopsis_answer_as_alone(name: str, rows: list[Any], train: int) -> None:

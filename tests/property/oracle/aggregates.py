@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
@@ -123,12 +126,62 @@ def _distinct(values: list[Any]) -> list[Any]:
     return list({key_of(v): v for v in reversed(values)}.values())[::-1]
 
 
+def _mode(values: list[Any]) -> Any:
+    keys = [key_of(v) for v in values]
+    counts = Counter(keys)
+    return max(zip(keys, values, strict=True), key=lambda pair: counts[pair[0]])[1] if values else None
+
+
+def _bits(values: list[Any], operation: Callable[[int, int], int]) -> Any:
+    return functools.reduce(operation, values) if values else None
+
+
+Pair = tuple[Any, Any]
+
+
+def _arg_extreme(pairs: list[Pair], greatest: bool) -> Any:
+    odd = next((x for x, y in pairs if is_nan(y)), None)
+    if odd is not None or not pairs:
+        return odd
+    return (max if greatest else min)(pairs, key=lambda pair: Order(pair[1]))[0]
+
+
+def _products(pairs: list[Pair]) -> tuple[Fraction, Fraction, Fraction]:
+    """Return the sums of products of distances from the means: of y, of x, of both."""
+    ys, xs = ([Fraction(pair[place]) for pair in pairs] for place in (0, 1))
+    y_mean, x_mean = sum(ys) / len(ys), sum(xs) / len(xs)
+    off = [(y - y_mean, x - x_mean) for y, x in zip(ys, xs, strict=True)]
+    return sum((y * y for y, _ in off), Fraction(0)), sum((x * x for _, x in off), Fraction(0)), sum((y * x for y, x in off), Fraction(0))
+
+
+def _covariance(pairs: list[Pair], sample: bool) -> Any:
+    if len(pairs) < (2 if sample else 1):
+        return None
+    scale = max(abs(float(v)) for pair in pairs for v in pair)
+    return Near(float(_products(pairs)[2] / (len(pairs) - sample)), 1e-9 * scale * scale)
+
+
+def _correlation(pairs: list[Pair]) -> Any:
+    if not pairs:
+        return None
+    yy, xx, xy = _products(pairs)
+    return Near(float(xy) / math.sqrt(float(yy) * float(xx)), 1e-6) if yy and xx else None
+
+
+def _gathered(pairs: list[Pair]) -> list[Any] | None:
+    """Return the first of each pair in the order of the second, falling, NULLs first."""
+    given = sorted((pair for pair in pairs if pair[1] is not None), key=lambda pair: Order(pair[1]), reverse=True)
+    return [x for x, y in pairs if y is None] + [x for x, _ in given] or None
+
+
 def random_aggregate(choice: random.Random, maker: Maker, plain: bool = False) -> Aggregate:
     """One aggregate over a random argument, perhaps DISTINCT, perhaps with FILTER. `plain`: no order, exact values."""
     name = choice.choice(["COUNT", "COUNT", "SUM", "SUM", "MIN", "MAX"] if plain else [*_MAKERS, "COUNT", "SUM", "AVG", "MIN", "MAX"])
     kinds, result, function = _MAKERS[name]
     condition = maker.condition(1) if choice.random() < 0.25 else None
     tail = f" FILTER (WHERE {condition.sql})" if condition is not None else ""
+    if not plain and choice.random() < 0.2:
+        return _random_pair(choice, maker, condition, tail)
     if name == "COUNT" and choice.random() < 0.4:
         argument: Expr | None = None
         head = "COUNT(*)"
@@ -155,11 +208,24 @@ def random_aggregate(choice: random.Random, maker: Maker, plain: bool = False) -
     return Aggregate(head + tail, result(kind), value)
 
 
+def _random_pair(choice: random.Random, maker: Maker, condition: Expr | None, tail: str) -> Aggregate:
+    """One aggregate of two arguments."""
+    name = choice.choice([*_OF_PAIRS])
+    kinds, other_kinds, function = _OF_PAIRS[name]
+    one, other = (maker.make(choice.choice(given), choice.choice([0, 0, 1])) for given in (kinds, other_kinds))
+
+    def value(rows: Sequence[Row]) -> Any:
+        pairs = [(one.value(r), other.value(r)) for r in rows if condition is None or condition.value(r) is True]
+        return function(pairs if name in _KEEP_NULLS else [pair for pair in pairs if None not in pair])
+
+    return Aggregate(name.format(one.sql, other.sql) + tail, "", value)
+
+
 def _same(kind: str) -> str:
     return "" if kind == BOOLEAN else kind
 
 
-_KEEP_NULLS = {"FIRST({})", "LAST({})", "ARRAY_AGG({})"}
+_KEEP_NULLS = {"FIRST({})", "LAST({})", "ARRAY_AGG({})", "ARRAY_AGG({} ORDER BY {} DESC)"}
 _ALL = (*ORDERED, BOOLEAN)
 _MAKERS: dict[str, tuple[tuple[str, ...], Callable[[str], str], Callable[[list[Any]], Any]]] = {
     "COUNT": (_ALL, lambda k: BIGINT, len),
@@ -175,8 +241,24 @@ _MAKERS: dict[str, tuple[tuple[str, ...], Callable[[str], str], Callable[[list[A
     "STDDEV_POP({})": (EXACT_KINDS, lambda k: "", lambda v: _spread(v, False, True)),
     "FIRST({})": (_ALL, _same, lambda v: v[0] if v else None),
     "LAST({})": (_ALL, _same, lambda v: v[-1] if v else None),
+    "MODE({})": (_ALL, _same, _mode),
+    "COLLECT_SET({})": (_ALL, lambda k: "", lambda v: _distinct(v) or None),
+    "BIT_XOR({})": ((INT, BIGINT), _same, lambda v: _bits(v, operator.xor)),
+    "BIT_AND({})": ((INT, BIGINT), _same, lambda v: _bits(v, operator.and_)),
+    "BIT_OR({})": ((INT, BIGINT), _same, lambda v: _bits(v, operator.or_)),
+    "BOOL_AND({})": ((BOOLEAN,), _same, lambda v: all(v) if v else None),
+    "BOOL_OR({})": ((BOOLEAN,), _same, lambda v: any(v) if v else None),
     "TOP({}, 2)": (ORDERED[:5], lambda k: "", lambda v: sorted(v, key=Order, reverse=True)[:2] or None),
     "ARRAY_AGG({})": (_ALL, lambda k: "", lambda v: v or None),
     "STRING_AGG({}, '|')": ((TEXT,), lambda k: "", lambda v: "|".join(v) if v else None),
     "APPROX_COUNT_DISTINCT({})": (ORDERED[:5], lambda k: "", lambda v: len({key_of(x) for x in v})),
+}
+_OF_PAIRS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[list[Pair]], Any]]] = {
+    "ARG_MIN({}, {})": (_ALL, ORDERED, lambda pairs: _arg_extreme(pairs, False)),
+    "ARG_MAX({}, {})": (_ALL, ORDERED, lambda pairs: _arg_extreme(pairs, True)),
+    "ARRAY_AGG({} ORDER BY {} DESC)": (_ALL, ORDERED, _gathered),
+    "COVAR_POP({}, {})": (EXACT_KINDS, EXACT_KINDS, lambda pairs: _covariance(pairs, False)),
+    "COVAR_SAMP({}, {})": (EXACT_KINDS, EXACT_KINDS, lambda pairs: _covariance(pairs, True)),
+    "CORR({}, {})": (EXACT_KINDS, EXACT_KINDS, _correlation),
+    "REGR_COUNT({}, {})": (EXACT_KINDS, EXACT_KINDS, len),
 }

@@ -13,8 +13,8 @@ from millstream.scheduler.events import Arrived
 from millstream.scheduler.hashing import uniform
 from millstream.scheduler.instructions import SetClassShare, SetDropRatio
 from millstream.scheduler.ledger import validate
-from millstream.scheduler.load.catalog import MANAGERS
 from millstream.scheduler.load.contract import ClassLoad
+from millstream.scheduler.load.control import MANAGERS
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.world import World

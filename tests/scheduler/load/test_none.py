@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.load.catalog import MANAGERS, load_manager
 from millstream.scheduler.load.contract import ClassCycle
+from millstream.scheduler.load.control import MANAGERS, load_manager
 from millstream.scheduler.load.shedders import NoShedder
 
 

@@ -1,0 +1,123 @@
+"""ARG_MIN(x, y) and ARG_MAX(x, y): the x of the row where y is least or greatest; of equal ones the first by event time, then by arrival.
+
+A row counts where neither is NULL. As in MIN and MAX a NaN dominates while it is in the window (K7), and text compares by code point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Int64Array, StateKind
+from millstream.engine.data.arrays import run_starts, running_fold
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, plain_values
+from millstream.engine.data.column import Column, numpy_dtype
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import DataType
+from millstream.engine.expressions.signature import Options, Signature, Types, expect_count, refuse_argument
+from millstream.engine.state.forms import state_record
+
+
+@state_record("fold_arg_extreme", 1)
+@dataclass(frozen=True, slots=True)
+class ArgExtreme(StateKind):
+    """A row: its y, time and ordinal, by which rows are compared, and its x. `has` tells whether there is one."""
+
+    key_code: str  # of the dtype of y
+    code: str  # of the dtype of x
+    greatest: bool
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """A row."""
+        return np.dtype([("key", self.key_code), ("time", "i8"), ("ordinal", "i8"), ("value", self.code), ("has", "?")])
+
+    @property
+    def neutral(self) -> tuple[Any, ...]:
+        """No row."""
+        return (0, 0, 0, 0, False)
+
+    def fold(self, states: Array, rows: FoldedRows) -> None:
+        """Find the best row of each cell, then compare it with what is kept."""
+        if not len(rows.cells):
+            return
+        value, key = (
+            column_from_arrow(rows.argument.values.field(place), type_) for place, (_, type_) in enumerate(rows.argument.type.fields)
+        )
+        times, ordinals = rows.order()
+        came = np.zeros(len(rows.cells), dtype=[(name, self.dtype[name]) for name in ("key", "time", "ordinal", "has")])
+        came["key"], came["time"], came["ordinal"], came["has"] = _values(key), times, ordinals, True
+        order = np.lexsort((self._ranks(came), rows.cells))
+        at = order[run_starts(rows.cells[order])]
+        found = np.zeros(len(at), dtype=self.dtype)
+        for name in ("key", "time", "ordinal", "has"):
+            found[name] = came[name][at]
+        found["value"] = _values(value.take(at))
+        which = rows.cells[at]
+        states[which] = self.merge(states[which], found)
+
+    def merge(self, left: Array, right: Array) -> Array:
+        """Choose, pair by pair."""
+        ranks = self._ranks(np.concatenate((left, right)))
+        picked = left.copy()
+        better = ranks[len(left) :] < ranks[: len(left)]
+        picked[better] = right[better]
+        return picked
+
+    def scan(self, states: Array, starts: Int64Array, sizes: Int64Array) -> None:
+        """Find the running least of the rows' ranks."""
+        ranks = self._ranks(states)
+        places = np.empty(len(states), dtype=np.int64)
+        places[ranks] = np.arange(len(states))
+        running_fold(np.minimum, ranks, starts, sizes)
+        states[:] = states[places[ranks]]
+
+    def _ranks(self, rows: Array) -> Int64Array:
+        """Return the place of each row from the best to the worst; those that are none stand last."""
+        codes = np.full(len(rows), len(rows), dtype=np.int64)
+        keys, places = np.unique(rows["key"][rows["has"]], return_inverse=True)  # NaN last
+        codes[rows["has"]] = -places if self.greatest else places
+        if keys.dtype.kind == "f" and len(keys) and np.isnan(keys[-1]):
+            codes[codes == (-(len(keys) - 1) if self.greatest else len(keys) - 1)] = -len(keys)
+        order = np.lexsort((rows["ordinal"], rows["time"], codes))
+        ranks = np.empty(len(rows), dtype=np.int64)
+        ranks[order] = np.arange(len(rows), dtype=np.int64)
+        return ranks
+
+
+def _values(column: Column) -> Array:
+    """Return the values as an array: those of Arrow as Python's."""
+    return np.fromiter(plain_values(column), np.object_, len(column)) if column.type.is_arrow else column.values
+
+
+def _code(type_: DataType) -> str:
+    return "O" if type_.is_arrow else np.dtype(numpy_dtype(type_)).str
+
+
+def _rule(name: str, types: Types, options: Options) -> Signature:
+    """Take anything, and something that has an order; answer with one of the former."""
+    expect_count(name, types, 2, 2)
+    if not types[1].is_ordered:
+        refuse_argument(name, 1, types[1], "something that has an order")
+    return Signature(name, types, types[0])
+
+
+def _states(argument: DataType, *, greatest: bool) -> tuple[StateKind, ...]:
+    (_, value), (_, key) = argument.fields
+    return (ArgExtreme(_code(key), _code(value), greatest),)
+
+
+def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
+    rows = states[0]
+    valid = rows["has"]
+    if call.type.is_arrow:
+        values = [v if keep else None for v, keep in zip(rows["value"].tolist(), valid.tolist(), strict=True)]
+        return Column(call.type, pa.array(values, type=arrow_type(call.type)))
+    return Column(call.type, np.ascontiguousarray(rows["value"]), None if valid.all() else valid.copy())
+
+
+ARG_MIN = AggregateFunction(_rule, partial(_states, greatest=False), _column, counted=False, ignores_distinct=True)
+ARG_MAX = AggregateFunction(_rule, partial(_states, greatest=True), _column, counted=False, ignores_distinct=True)
