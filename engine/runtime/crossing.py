@@ -30,9 +30,9 @@ from millstream.engine.flow.running import (
     RunningOperator,
     pass_to_sinks,
 )
+from millstream.engine.runtime.executor import StepCounts
 from millstream.engine.runtime.network import Network
 from millstream.engine.runtime.side_rows import pass_side_rows
-from millstream.engine.runtime.step_counts import StepCounts
 
 Clock = Callable[[], int]
 
