@@ -79,7 +79,7 @@ def _run(options: dict[str, Any]) -> bool:
     from millstream.feeder import feed as feeding
     from millstream.feeder.options import arrival_rule, feed_plan, parse_into
     from millstream.feeder.pace import WallClock
-    from millstream.feeder.progress import progress_bar, summary
+    from millstream.feeder.progress import progress_bar, stage, summary
     from millstream.feeder.session import spark_session
     from millstream.feeder.stopping import stop_on_signal
     from rich.console import Console
@@ -90,9 +90,9 @@ def _run(options: dict[str, Any]) -> bool:
     with ExitStack() as stack:
         client = stack.enter_context(options["connect"]())
         plan = feed_plan(client, options, into, rule)
-        with console.status("starting Spark"):
+        with stage(console, "starting Spark"):
             session = stack.enter_context(spark_session(options["master"], brief=rule.kind != "max"))
-        with console.status("looking through the files"):
+        with stage(console, "looking through the files"):
             if plan.split_by is not None:
                 plan = feeding.targets_by_value(client, session, plan, into[0].stream)
             prepared = feeding.prepare(session, plan, options["state"], client)

@@ -1,4 +1,4 @@
-"""Shows how a feed gets on: a bar on a terminal, a line at the end; nothing in between when nobody looks."""
+"""Shows how a feed gets on: what it does before the first row, which takes Spark a while, a bar on a terminal, a line at the end."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ def achieved(tally: Tally, now_ns: int) -> float:
         return 0.0
     end_ns = now_ns if tally.ended_ns is None else tally.ended_ns
     return tally.sent * NS_PER_S / max(1, end_ns - tally.started_ns)
+
+
+@contextmanager
+def stage(console: Console, doing: str) -> Iterator[None]:
+    """Say what is being done: for as long as it lasts on a terminal, as a line elsewhere."""
+    if not console.is_terminal:
+        console.print(f"{doing} …")
+        yield
+        return
+    with console.status(doing):
+        yield
 
 
 @contextmanager

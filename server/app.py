@@ -21,7 +21,7 @@ from millstream.engine.data.errors import EngineError, UnknownName
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
 from millstream.engine.language.names import quote_name
-from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.language.statements import ChangeQuery, Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.engine.plan.catalog import noun_of
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from millstream.scheduler.instructions import InstructionHandler, OrderExecutor
     from millstream.server.aside import Aside
     from millstream.server.durability.journaling import Journaling
+    from millstream.server.host.spilling import Spiller
     from millstream.server.net.publishing import PublishingChannel
     from millstream.server.workers.pool import Workers
 
@@ -73,7 +74,8 @@ NS_PER_S = 1_000_000_000
 RESULTS_AHEAD_MAX = 64  # trains of a query that is given the past, which the loop has yet to take
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
-_NOTICES = ("journal_noted", "journal_converted", "checkpoint_ignored", "archive_goes_on")  # reports of what is in order by now
+# Reports of what is in order by now.
+_NOTICES = ("journal_noted", "journal_converted", "checkpoint_ignored", "archive_goes_on", "spill_goes_on")
 
 Given = TypeVar("Given")
 
@@ -140,6 +142,9 @@ class Application:
         )
         self._start_workers()
         self.memory = MemoryWatch(self.host.network, config)
+        self.spiller: Spiller | None = None  # made when rows are to leave memory for the first time
+        self.host.spills = bool(config.data_dir and config.spill_bytes_max)
+        self.host.network.memory.spills = lambda: self.host.spills and (self.spiller is None or self.spiller.has_room)
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
         self.host.file_rules = FileRules(config.files_dir, config.file_bytes_max)
@@ -188,6 +193,17 @@ class Application:
         self.workers = self.host.workers = Workers(self.host.network, *started(count, bounds))
         self.workers.on_place = lambda placed: self.runtime.scheduler.post(Placed(tuple(placed.items())))
 
+    def spill(self) -> None:
+        """Let rows that wait leave memory, where there are too many and they may."""
+        if not self.host.spills or not self.host.network.memory.wants_to_spill:
+            return
+        if self.spiller is None:
+            from millstream.server.host.spilling import Spiller, SpillFiles
+
+            files = SpillFiles(Path(self.config.data_dir), self.store.disk, self.config.spill_bytes_max)
+            self.spiller = Spiller(self.host.network, files, self.reported)
+        self.spiller.look()
+
     def _live_runtime(self, spec: PolicySpec, executor: OrderExecutor, network: Network, told: InstructionHandler) -> LiveRuntime:
         config = self.config
         self.runtime = LiveRuntime(
@@ -230,6 +246,8 @@ class Application:
         if self.journaling is not None:
             await self.loop.run_in_executor(None, self.journaling.stop)
         self.host.close_functions()
+        if self.spiller is not None:
+            await self.loop.run_in_executor(None, self.spiller.close)
         if self.workers is not None:
             await self.loop.run_in_executor(None, self.workers.close)
         self.store.close()
@@ -328,7 +346,7 @@ class Application:
         from millstream.server.statements import language
 
         statement, place = await self.call(language.parse_placed, text)
-        require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
+        require(session.role, _role_for(statement), _called(statement))
         try:
             if isinstance(statement, Fetch):
                 return await self.aside.fetched(session, statement)
@@ -548,6 +566,13 @@ def _check_there(session: Session) -> None:
     """Begin nothing for a peer that has left meanwhile: what it owned is released already, or is in line to be."""
     if session.closed:
         raise GivenUp("the client has left")
+
+
+def _called(statement: Statement) -> str:
+    """Return how a statement is called: CREATE STREAM, PAUSE QUERY."""
+    if isinstance(statement, ChangeQuery):
+        return f"{statement.verb.value} QUERY"
+    return "".join(f" {letter}" if letter.isupper() else letter for letter in type(statement).__name__).strip().upper()
 
 
 def _role_for(statement: Statement) -> AccessRole:

@@ -6,6 +6,7 @@ Each of them knows those below it alone. The live server, `millstream run`, benc
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from millstream.server.errors import ServerError
 from millstream.server.host.contract import Context, Observer
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import RuntimeFactory
+from millstream.server.journal.known import SPILL_FOLDER
 from millstream.server.journal.store import POLICY_NOTE, Store
 from millstream.server.watch.admission import AdmissionControl
 from millstream.server.watch.watch import QosWatch
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.engine.language.statements import Statement
     from millstream.server.config import Config
     from millstream.server.durability.journaling import Journaling
+    from millstream.server.journal.disk import Disk
     from millstream.server.results.outcome import Outcome
 
 
@@ -83,10 +86,18 @@ def open_journal(host: EngineHost, config: Config) -> Journaling:
     """Have a host use the journal of the data directory, and return that. StoreError when it cannot be used or is corrupt."""
     from millstream.server.durability.journaling import JournalBounds, Journaling
 
+    _forget_spilled(host.store.disk, Path(config.data_dir) / SPILL_FOLDER)
     bounds = JournalBounds(config.journal_bytes_max, config.journal_kept_s, config.journal_fsync_s)
     bounds = replace(bounds, archive_file_bytes=config.archive_file_bytes, archive_wait_s=config.archive_wait_s)
     host.journaling = journaling = Journaling(host, Path(config.data_dir), bounds, host.store.disk)
     return journaling
+
+
+def _forget_spilled(disk: Disk, folder: Path) -> None:
+    """Remove what a server that died left of rows that waited: its queries are gone, and what must be kept is in the journal."""
+    for name in disk.names(folder):
+        with suppress(OSError):  # it takes room, and harms nobody
+            disk.unlink(folder / name)
 
 
 def restore(host: EngineHost, journaling: Journaling | None, *, policy_too: bool = True) -> list[str]:

@@ -218,6 +218,13 @@ class Config:
         "Bytes that one query may hold if its WITH gives no memory_bytes_max. 0 means half of server_memory_bytes_max.",
         least=0,
     )
+    spill_bytes_max: int = setting(
+        4 * 2**30,
+        "limits",
+        "Bytes of files to which rows that wait for slow or paused queries may go when memory gets short. They lie in the data directory. "
+        "0 means that they stay in memory.",
+        least=0,
+    )
     step_s_max: float = setting(
         2.0, "limits", "Processor time of one step of a query that cannot be cut. A query that exceeds it ends.", least=0.01
     )

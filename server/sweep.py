@@ -90,6 +90,8 @@ class Sweep:
         self._begin_poll()
         if self._round % MEMORY_ROUNDS == 0 and application.memory.look() and not application.stopping:
             application.loop.create_task(application.call(give_back))
+        if self._round % MEMORY_ROUNDS == 0 and not application.stopping:
+            application.spill()
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
             if application.workers is not None:

@@ -24,7 +24,7 @@ OPERATOR_COLUMNS = {  # of EXPLAIN ANALYZE, with short titles: the table fits th
     "state_bytes": "state",
 }
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-HIDDEN_CODES = ("forbidden", "unsupported")  # a role need not see everything
+HIDDEN_CODES = ("forbidden", "unsupported", "syntax")  # a role need not see everything, and an older server has not everything
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def board(now: Look, before: Look | None = None) -> Board:
         "queries": [{**row, "shed_percent": _share(row.get("shed"), row.get("accepted"))} for row in queries],
         "streams": [{**row, "behind_ms": behind.get(str(row["name"]))} for row in streams],
         "classes": [{**row, "target_ms": _milliseconds(row.get("target"))} for row in now.table("CLASSES")],
-        "workers": [*_workers(scheduler, earlier, seconds), *map(_worker, now.table("WORKERS"))],
+        "workers": [*_scheduler(scheduler, earlier, seconds), *map(_worker, now.table("WORKERS"))],
     }
     panes = {
         pane.name: Pane(pane.name, pane.title, pane.columns, tuple(_complete(pane, row) for row in shown[pane.name])) for pane in PANES
@@ -233,7 +233,13 @@ def _policy(policies: Sequence[Row], scheduler: Mapping[str, str]) -> str:
     return f"{used['name']} ({used['options']})" if used.get("options") else str(used["name"])
 
 
-def _workers(now: Mapping[str, str], before: Mapping[str, str], seconds: float | None) -> list[Row]:
+def _worker(row: Row) -> Row:
+    """Return a worker process as a line of its pane: how busy it was, what it holds, and how often it ended."""
+    said = f"{figures.percent(row['load_percent'])}  {figures.size(row['state_bytes'])}"
+    return {"name": f"worker {row['worker']}", "value": f"{said}  ended {row['ends']} times" if row["ends"] else said}
+
+
+def _scheduler(now: Mapping[str, str], before: Mapping[str, str], seconds: float | None) -> list[Row]:
     def grown(name: str) -> float | None:
         return _rate(_float(now.get(name)), _float(before.get(name)), seconds)
 
@@ -253,14 +259,6 @@ def _workers(now: Mapping[str, str], before: Mapping[str, str], seconds: float |
         ("failures", figures.count(_float(now.get("failures")))),
     )
     return [{"name": name, "value": value} for name, value in rows] if now else []
-
-
-def _worker(row: Row) -> Row:
-    """Return the line of a worker process."""
-    ended = int(row.get("ends") or 0)
-    ends = f", ended {'once' if ended == 1 else f'{ended} times'}" if ended else ""
-    value = f"{figures.percent(row.get('load_percent'))}, {figures.count(row.get('operators'))} operators, "
-    return {"name": f"worker {row['worker']}", "value": f"{value}{figures.size(row.get('state_bytes'))}{ends}"}
 
 
 def _float(text: str | None) -> float | None:

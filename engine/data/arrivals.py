@@ -58,10 +58,13 @@ class SteppedArrivals(ArrivalTimes):
 
     __slots__ = ("_seqs", "_times")
 
-    def __init__(self, seqs: Int64Array, times: Int64Array) -> None:
+    def __init__(self, seqs: Int64Array, times: Int64Array, *, distinct: bool = False) -> None:
+        """`distinct`: each step changes something, so that the arrays are kept as they are."""
         super().__init__(int(seqs[0]), int(times[0]), is_constant=False)
-        kept = np.flatnonzero(np.diff(times, prepend=times[0] - 1))
-        self._seqs, self._times = seqs[kept], times[kept]
+        if not distinct:
+            kept = np.flatnonzero(np.diff(times, prepend=times[0] - 1))
+            seqs, times = seqs[kept], times[kept]
+        self._seqs, self._times = seqs, times
 
     def steps(self) -> Steps:
         """Return the given steps."""

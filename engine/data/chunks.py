@@ -1,7 +1,8 @@
 """Where the rows of logs lie: once, in column layout, in segments. A chunk is a segment and offsets in it.
 
 A segment is memory that is filled from front to back and used again when nobody reads what is in it. Whoever makes the segments says
-what kind of memory that is: shared memory, which other processes map, or a file. Columns placed here are ordinary columns whose arrays are
+what kind of memory that is: shared memory, which other processes map (workers), or a mapped file, for rows that are not to stay in
+memory (`engine/flow/spilling.py`). Columns placed here are ordinary columns whose arrays are
 views, so nobody who computes with them knows of it; a chunk is freed when the last cursor has passed it and the last array over it is
 gone, here and in every process that was told of it.
 """
@@ -24,6 +25,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import Kind
 
 Bytes = npt.NDArray[np.uint8]
+Arrays = Sequence[npt.NDArray[Any] | None]
 MakeSegment = Callable[[int, int], Bytes]
 """Makes the memory of the segment of a number, of at least so many bytes."""
 
@@ -59,7 +61,8 @@ class ChunkStore:
         self._make = make
         self._bytes_max = bytes_max
         self._segment_bytes = segment_bytes
-        self._segments: list[Segment] = []
+        self._segments: dict[int, Segment] = {}
+        self._next = 0
         self._by_address: tuple[list[int], list[Segment]] = ([], [])
         self._open: Segment | None = None
         self._gone: deque[Segment] = deque()  # of chunks whose last array is gone: noted by whatever thread let go of it
@@ -69,34 +72,51 @@ class ChunkStore:
     @property
     def bytes_used(self) -> int:
         """Return the bytes of segments that somebody reads."""
-        return sum(len(s.memory) for s in self._segments if not s.is_free)
+        return sum(len(s.memory) for s in self._segments.values() if not s.is_free)
 
     def placed(self, columns: Sequence[Column]) -> Sequence[Column]:
         """Return the columns as they lie in a segment now; themselves where they are few rows, or there is no room."""
         if len(columns[0]) < ROWS_PLACED_MIN:
             return columns
-        parts = [_parts_of(column) for column in columns]
-        size = sum(-(-p.nbytes // ALIGNMENT) * ALIGNMENT for part in parts if part is not None for p in part if p is not None)
+        parts = [None if is_nested(column) else parts_of(column) for column in columns]
+        views = self.place([array for part in parts if part is not None for array in part])
+        if views is None:
+            return columns
+        left = iter(views)
+        return [
+            column if part is None else column_over(column, [next(left) for _ in part]) for column, part in zip(columns, parts, strict=True)
+        ]
+
+    def place(self, arrays: Arrays) -> list[Any] | None:
+        """Return arrays as they lie in a segment now, all in one chunk and None where None is; None where there is no room for them."""
+        size = sum(-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays if array is not None)
         room = self.room(size) if size else None
         if room is None:
-            return columns
+            return None
         base, at = room[2], 0
-        placed: list[Column] = []
-        for column, part in zip(columns, parts, strict=True):
-            if part is None:
-                placed.append(column)
+        views: list[Any] = []
+        for array in arrays:
+            if array is None:
+                views.append(None)
                 continue
-            views: list[Any] = []
-            for array in part:
-                if array is None:
-                    views.append(None)
-                    continue
-                view = base[at : at + array.nbytes].view(array.dtype)
-                view[:] = array
-                views.append(view)
-                at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-            placed.append(_column_over(column, views))
-        return placed
+            view = base[at : at + array.nbytes].view(array.dtype)
+            view[:] = array
+            views.append(view)
+            at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        return views
+
+    def trim(self) -> list[int]:
+        """Let go of the segments that nobody reads, and return their numbers."""
+        self._count_gone()
+        free = [segment.number for segment in self._segments.values() if segment.is_free]
+        for number in free:
+            segment = self._segments.pop(number)
+            self.bytes_total -= len(segment.memory)
+            if segment is self._open:
+                self._open = None
+        if free:
+            self._order()
+        return free
 
     def room(self, size: int) -> tuple[Segment, int, Bytes] | None:
         """Return room for a chunk: its segment, where in it, and the memory; None where there is none.
@@ -135,7 +155,7 @@ class ChunkStore:
 
     def forget(self, whom: int) -> None:
         """Note that somebody is gone, and reads nothing any more."""
-        for segment in self._segments:
+        for segment in self._segments.values():
             segment.told.pop(whom, None)
 
     def _watch(self, base: Bytes, segment: Segment) -> None:
@@ -149,14 +169,13 @@ class ChunkStore:
         alive[id(reference)] = reference
 
     def _with_room(self, size: int) -> Segment | None:
-        while self._gone:
-            self._gone.popleft().chunks -= 1
+        self._count_gone()
         opened = self._open
         if opened is not None and opened.is_free:
             opened.used = 0
         if opened is not None and len(opened.memory) - opened.used >= size:
             return opened
-        for segment in self._segments:
+        for segment in self._segments.values():
             if segment is not opened and segment.is_free and len(segment.memory) >= size:
                 segment.used = 0
                 self._open = segment
@@ -166,14 +185,21 @@ class ChunkStore:
     def _made(self, size: int) -> Segment | None:
         if self.bytes_total + size > self._bytes_max:
             return None
-        number = len(self._segments)
+        number = self._next
         memory = self._make(number, size)
-        segment = self._open = Segment(number, memory, address_of(memory))
-        self._segments.append(segment)
+        self._next += 1
+        segment = self._open = self._segments[number] = Segment(number, memory, address_of(memory))
         self.bytes_total += len(memory)
-        ordered = sorted(self._segments, key=lambda s: s.address)
-        self._by_address = [s.address for s in ordered], ordered
+        self._order()
         return segment
+
+    def _order(self) -> None:
+        ordered = sorted(self._segments.values(), key=lambda s: s.address)
+        self._by_address = [s.address for s in ordered], ordered
+
+    def _count_gone(self) -> None:
+        while self._gone:
+            self._gone.popleft().chunks -= 1
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
@@ -205,16 +231,28 @@ def text_over(rows: int, bits: Any, offsets: Any, characters: Any) -> Any:
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(characters), validity)
 
 
-def _parts_of(column: Column) -> tuple[Any, ...] | None:
-    """Return the arrays of a column as they are placed; None for one that stays where it is (lists, wide decimals)."""
+def is_nested(column: Column) -> bool:
+    """Whether a column is an Arrow array other than of text, whose parts are a message that has to be read: workers get it another way."""
+    return column.type.is_arrow and column.type.kind is not Kind.TEXT
+
+
+def parts_of(column: Column) -> tuple[Any, ...] | None:
+    """Return the arrays of a column as they are placed; None for one that stays where it is, as it is made of objects (wide decimals)."""
     if column.type.kind is Kind.TEXT:
         return text_parts(column.values)
-    if column.type.is_arrow or column.values.dtype == np.object_:
+    if column.type.is_arrow:
+        message = pa.record_batch([column.values], names=["values"]).serialize()
+        return (np.frombuffer(message, dtype=np.uint8),)
+    if column.values.dtype == np.object_:
         return None
     return column.values, column.valid
 
 
-def _column_over(column: Column, views: list[Any]) -> Column:
+def column_over(column: Column, views: Sequence[Any]) -> Column:
+    """Return a column over its parts as they lie elsewhere."""
     if column.type.kind is Kind.TEXT:
         return Column(column.type, text_over(len(column), *views))
+    if column.type.is_arrow:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(views[0]), pa.schema([("values", column.values.type)]))
+        return Column(column.type, batch.column(0))
     return Column(column.type, views[0], views[1], column._bounds)

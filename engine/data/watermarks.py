@@ -310,6 +310,12 @@ def compact_track(track: WatermarkTrack) -> WatermarkTrack:
     """Return a track that says the same in arrays, without the parts that it was made of; of single rows it stays known how they came."""
     if not isinstance(track, ChainTrack):
         return track
+    chunks = [part.given for part in track.parts if isinstance(part, RowsTrack)]
+    if len(chunks) == len(track.parts) and len({delay for _, _, delay in chunks}) == 1:
+        firsts = [first + len(times) for first, times, _ in chunks]
+        if firsts[:-1] == [first for first, _, _ in chunks[1:]]:
+            times = np.concatenate([times for _, times, _ in chunks])
+            return RowsTrack(track.lo, track.hi, track.start, times, chunks[0][2], first=chunks[0][0])
     rows = [part.given for part in track.parts if isinstance(part, RowTrack)]
     delays, seqs = {delay for _, delay, _ in rows}, [seq for _, _, seq in rows]
     if len(rows) == len(track.parts) and len(delays) == 1 and seqs == list(range(seqs[0], seqs[0] + len(seqs))):
@@ -317,6 +323,26 @@ def compact_track(track: WatermarkTrack) -> WatermarkTrack:
         return RowsTrack(track.lo, track.hi, track.start, times, delays.pop(), first=seqs[0])
     steps, values = track.steps()
     found = StepTrack(track.lo, track.hi, track.start, steps, values)
+    found.end = track.end
+    return found
+
+
+def arrays_of(track: WatermarkTrack) -> tuple[Int64Array, ...]:
+    """Return the arrays that a compact track is made of, for `with_arrays`; none of one that is made of a few numbers."""
+    if isinstance(track, RowsTrack):
+        return (track.given[1],)
+    return track.steps() if track.step_count > 1 else ()
+
+
+def with_arrays(track: WatermarkTrack, arrays: Sequence[Int64Array]) -> WatermarkTrack:
+    """Return the same track over arrays of the same content that lie elsewhere."""
+    if not arrays:
+        return track
+    if isinstance(track, RowsTrack):
+        moved = copy.copy(track)
+        moved._times, moved._values = arrays[0], None
+        return moved
+    found = StepTrack(track.lo, track.hi, track.start, *arrays)
     found.end = track.end
     return found
 

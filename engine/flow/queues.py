@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -38,20 +39,21 @@ STEPS_KEPT_MAX = 8_192  # of W in a stretch without rows
 MERGES_MAX = 64  # of nodes without rows, until what they say of W is put together
 FEW_ROWS = 8  # of a node that would hold more about its rows than they are
 FEW_NODES = 64  # in a row that wait, until their rows are put together
+SPILLED_ROWS, SPILLED_BYTES = 16_384, 4 * 2**20  # about, that leave memory as one: a node's own memory is little beside it
 
 
 class LogNode:
-    """One train in the chain. `readers` have yet to pass it; `cut` once a reader took only a part of it.
+    """One train in the chain. `readers` have yet to pass it; `cut` once a reader took only a part of it, `spilled` when it lies in a file.
 
     `controls` is 1 for a train without rows that must still be seen: a mark, or W moved (merged ones add up).
     """
 
-    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "merges", "next", "readers", "rows", "track_bytes", "train")
+    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "merges", "next", "readers", "rows", "spilled", "track_bytes", "train")
 
     def __init__(self, train: Train | None, log: OutputLog | None = None) -> None:
         self.train = train
         self.readers = 0
-        self.cut = False
+        self.cut = self.spilled = False
         self.next: LogNode | None = None
         self.rows = self.bytes = self.controls = self.merges = self.track_bytes = 0
         self.arrival_ns: int | None = None
@@ -124,6 +126,8 @@ class OutputLog:
         "_tail",
         "_text",
         "bytes_held",
+        "bytes_spilled",
+        "can_spill",
         "controls_total",
         "cursors",
         "ended",
@@ -134,6 +138,7 @@ class OutputLog:
         "quiet",
         "row_bytes",
         "rows_held",
+        "rows_spilled",
         "rows_total",
         "schema",
         "sink",
@@ -154,6 +159,8 @@ class OutputLog:
         self.controls_total = 0
         self.rows_held = 0
         self.bytes_held = 0
+        self.rows_spilled = 0
+        self.bytes_spilled = 0
         self.cursors: dict[EdgeId, Cursor] = {}
         self._tail = LogNode(None)
         self._before_tail: LogNode | None = None
@@ -161,6 +168,7 @@ class OutputLog:
         self._few_after = self._tail
         self._lock = threading.Lock()
         self._owed: Tally | None = None  # of trains that were not kept: the next one brings it
+        self.can_spill = not any(f.type.is_wide for f in schema.fields)  # those are Python's own integers
         self._text = [i for i, f in enumerate(schema.fields) if f.type.is_arrow]
         self._fixed_bytes = fixed_row_bytes(schema)
         self.row_bytes = self._fixed_bytes + TEXT_BYTES * len(self._text)
@@ -254,7 +262,7 @@ class OutputLog:
             node = node.next
         if len(nodes) < FEW_NODES:
             return
-        joined = LogNode(_compacted(concat_trains([train_of(n) for n in nodes])))
+        joined = LogNode(compacted(concat_trains([train_of(n) for n in nodes])))
         joined.rows, joined.bytes = sum([n.rows for n in nodes]), sum([n.bytes for n in nodes])
         joined.controls, joined.arrival_ns, joined.readers = sum([n.controls for n in nodes]), nodes[0].arrival_ns, nodes[0].readers
         before.next = self._tail = joined
@@ -285,16 +293,78 @@ class OutputLog:
     def _passed(self, node: LogNode) -> None:
         node.readers -= 1
         if node.readers == 0:
-            self.rows_held -= node.rows
-            self.bytes_held -= node.bytes
+            self._count(node, -1)
+
+    def _count(self, node: LogNode, sign: int) -> None:
+        self.rows_held += sign * node.rows
+        self.bytes_held += sign * node.bytes
+        if node.spilled:
+            self.rows_spilled += sign * node.rows
+            self.bytes_spilled += sign * node.bytes
+
+    @property
+    def rows_in_memory(self) -> int:
+        """The rows held that lie in no file."""
+        return self.rows_held - self.rows_spilled
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """Their bytes."""
+        return self.bytes_held - self.bytes_spilled
+
+    @property
+    def fullness(self) -> float:
+        """What is in memory, as a part of what may be."""
+        return max(self.rows_in_memory / limits.LOG_ROWS_MAX, self.bytes_in_memory / limits.LOG_BYTES_MAX)
 
     @property
     def is_full(self) -> bool:
         """The slowest reader lags by more than the bound: the operator behind it should not run."""
-        return self.rows_held > limits.LOG_ROWS_MAX or self.bytes_held > limits.LOG_BYTES_MAX
+        return self.rows_held - self.rows_spilled > limits.LOG_ROWS_MAX or self.bytes_held - self.bytes_spilled > limits.LOG_BYTES_MAX
+
+    # --- what is in memory no longer (spilling.py) ---
+
+    def oldest_in_memory(self, ahead_rows: int) -> list[LogNode]:
+        """Return the oldest nodes that may leave memory as one, none where there are none.
+
+        Those of the next `ahead_rows` rows of the slowest reader stay, and those at the tail, which may yet be put together.
+        """
+        with self._lock:
+            slowest = min(self.cursors.values(), key=lambda cursor: cursor.position, default=None)
+            node = None if slowest is None else slowest.node.next
+            found: list[LogNode] = []
+            rows = size = ahead = 0
+            while node is not None and node not in (self._tail, self._before_tail, self._few_after):
+                may_go = ahead >= ahead_rows and not (node.spilled or node.cut or train_of(node).is_mark)
+                if found and (not may_go or node.readers != found[0].readers):
+                    break
+                if may_go and (found or node.rows):
+                    found.append(node)
+                    rows, size = rows + node.rows, size + node.bytes
+                    if rows >= SPILLED_ROWS or size >= SPILLED_BYTES:
+                        break
+                ahead += node.rows
+                node = node.next
+        return found
+
+    def take_over(self, nodes: list[LogNode], train: Train) -> bool:
+        """Let the rows of nodes that `oldest_in_memory` gave lie as `train` has them; False where a reader has come between."""
+        with self._lock:
+            first, last = nodes[0], nodes[-1]
+            chained = all(node.next is following for node, following in pairwise(nodes))
+            if not chained or not first.readers or any(node.cut or node.spilled or node.readers != first.readers for node in nodes):
+                return False
+            if any(node in (self._tail, self._before_tail, self._few_after) for node in nodes):
+                return False
+            first.train, first.next = train, last.next
+            first.rows, first.bytes = sum([n.rows for n in nodes]), sum([n.bytes for n in nodes])
+            first.controls, first.spilled = sum([n.controls for n in nodes]), True
+            self.rows_spilled += first.rows
+            self.bytes_spilled += first.bytes
+        return True
 
 
-def _compacted(train: Train) -> Train:
+def compacted(train: Train) -> Train:
     """Return a train made of many small ones that holds its rows in arrays, and nothing of the parts."""
     seqs = train.seq.array()
     if int(seqs[-1]) - int(seqs[0]) == len(seqs) - 1:
@@ -412,12 +482,23 @@ class Cursor:
 
     @property
     def waiting_bytes(self) -> int:
-        """About how many bytes wait, by count: rows not taken, each as large as the log's are on average."""
+        """About how many bytes wait in memory, by count: rows not taken, each as large as the log's are on average."""
         log = self.log
-        rows, held = log.rows_total - self.rows_before - self.rows_taken, log.rows_held
+        rows = log.rows_total - self.rows_before - self.rows_taken
+        if log.rows_spilled:
+            rows = min(rows, log.rows_in_memory)
         if rows <= 0:
             return 0
-        return rows * (log.bytes_held // held if held > 0 else log.row_bytes)
+        held = log.rows_in_memory
+        return rows * (log.bytes_in_memory // held if held > 0 else log.row_bytes)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """About how many bytes of what waits lie in files, by count: the oldest that the log holds do."""
+        log = self.log
+        spilled = log.rows_spilled
+        rows = log.rows_total - self.rows_before - self.rows_taken - log.rows_in_memory
+        return rows * log.bytes_spilled // spilled if rows > 0 and spilled > 0 else 0
 
     def head_arrival_ns(self) -> int | None:
         """Return the arrival of the oldest row that waits, or None."""
@@ -536,8 +617,7 @@ class Cursor:
             node = self.node.next
             while node is not None and node is not upto:
                 if node.readers == 0:
-                    self.log.rows_held += node.rows
-                    self.log.bytes_held += node.bytes
+                    self.log._count(node, 1)
                 node.readers += 1
                 node = node.next
 

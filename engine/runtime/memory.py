@@ -12,6 +12,7 @@ query lags, the stream's publishers wait. They end no query.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.errors import BoundReached
@@ -21,6 +22,7 @@ from millstream.engine.runtime.bill import divided, state_weights
 
 if TYPE_CHECKING:
     from millstream.engine.flow.running import RunningOperator
+    from millstream.engine.flow.sources import Source
     from millstream.engine.runtime.blueprint import RunningQuery
     from millstream.engine.runtime.network import Network
 
@@ -30,16 +32,22 @@ NEAR_FACTOR = 2  # what can have come to all queries since the last look, genero
 FAR_FACTOR = 4  # how often one query may count the rows of a log that it reads at several places, generously
 BUSY_FROM = 0.1  # of the server's bound: below it nothing is looked for while no row comes
 PRESSED_FROM = 0.75  # of a bound: from here on publishers wait, so that what they have sent already still finds room
+SPILLED_FROM = 0.5  # of a bound: from here on rows that wait leave memory, where they can
+SPILLED_FROM_FULLNESS, SPILLED_TO_FULLNESS = 0.5, 0.25  # of a stream's own queue: where they begin to leave memory, and where they stop
 
 
 @dataclass(slots=True)
 class Use:
-    """The bytes of one query: state, rows between its operators, rows of its streams that it has yet to take, results nobody has had."""
+    """The bytes of one query: state, rows between its operators, rows of its streams that it has yet to take, results nobody has had.
+
+    `spilled` is what it has yet to take that lies in files, and is no memory.
+    """
 
     state: int = 0
     inner: int = 0
     waiting: int = 0
     results: int = 0
+    spilled: int = 0
 
     @property
     def held(self) -> int:
@@ -61,8 +69,8 @@ class Memory:
 
     `query_bytes_max` bounds queries that say nothing themselves, `server_bytes_max` all together.
 
-     `pressed` are the streams whose publishers should wait, `total_bytes` is what was held at the last look, with what state has grown by
-    since, `ended` counts the queries that a bound has ended.
+    `pressed` are the streams whose publishers should wait, `spilling` those whose waiting rows should leave memory. `total_bytes` is what
+    was held at the last look, with what state has grown by since, `ended` counts the queries that a bound has ended.
     """
 
     def __init__(self, network: Network) -> None:
@@ -70,6 +78,8 @@ class Memory:
         self.query_bytes_max = NO_BOUND
         self.server_bytes_max = NO_BOUND
         self.pressed: frozenset[str] = frozenset()
+        self.spilling: frozenset[str] = frozenset()
+        self.spills: Callable[[], bool] = lambda: False  # whether rows that wait can leave memory now
         self.total_bytes = 0
         self.ended = 0
         self._asked: deque[OperatorId] = deque()  # operators in the order in which they are asked anew
@@ -101,6 +111,7 @@ class Memory:
                     use.inner += waiting
                 else:
                     use.waiting += waiting
+                    use.spilled += cursor.spilled_bytes
         return use
 
     def _held_at_most(self, query: RunningQuery) -> int:
@@ -175,28 +186,33 @@ class Memory:
     # Now and then ----------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Sum everything up: who must wait, and who ends. At most one query ends for the server's sake at a time."""
+        """Sum everything up: what should spill, who must wait, and who ends: in this order, each from a greater part of the bound on.
+
+        At most one query ends for the server's sake at a time.
+        """
         network = self._network
         queries = [q for q in list(network.queries.values()) if q.attached]
         present = {q.node.id for q in queries}
         self._leaving = {one: held for one, held in self._leaving.items() if one in present}
         self._ask_some()
-        total = 0
+        total = leaves = 0
         for running in list(network.operators.values()):
             total += running.state_bytes + sum([log.bytes_held for log in running.outputs])
         for source in list(network.sources.values()):
-            total += source.log.bytes_held + sum([shed.log.bytes_held for shed in list(source.shed_logs.values())])
+            leaves += source.log.bytes_in_memory if source.log.can_spill else 0
+            total += source.log.bytes_in_memory + sum([shed.log.bytes_held for shed in list(source.shed_logs.values())])
         self.total_bytes = total + sum([query.results_bytes() for query in queries])
         if self._is_far(queries):
-            self.pressed = frozenset()
+            self.pressed = self.spilling = frozenset()
             return
         shares: Shares = {}
         uses = [(query, self.use_of(query, shares)) for query in queries]
-        self.pressed = self._pressed(uses)
+        self.pressed, self.spilling = self._beyond(PRESSED_FROM, uses), self._beyond(SPILLED_FROM, uses)
         for query, use in uses:
             if use.held > self.bound_of(query):
                 self._judge(query, query.blueprint.operators[-1].id)
-        if self.total_bytes - sum(self._leaving.values()) > self.server_bytes_max:
+        leaves = leaves if self.spills() else 0  # rows that are about to leave memory end no query
+        if self.total_bytes - leaves - sum(self._leaving.values()) > self.server_bytes_max:
             self._relieve(uses)
 
     def _is_far(self, queries: list[RunningQuery]) -> bool:
@@ -214,10 +230,24 @@ class Memory:
             if running is not None and running.logic.stateful:
                 self._ask(running)
 
-    def _pressed(self, uses: list[tuple[RunningQuery, Use]]) -> frozenset[str]:
-        if self.total_bytes > PRESSED_FROM * self.server_bytes_max:
+    def part_kept(self, source: Source) -> float | None:
+        """Return what part of what a stream's queue may hold in memory should stay there; None while it may be as it is, or must."""
+        if not source.log.can_spill:
+            return None
+        if source.definition.name in self.spilling and source.log.rows_in_memory:
+            return 0.0
+        return SPILLED_TO_FULLNESS if source.log.fullness > SPILLED_FROM_FULLNESS else None
+
+    @property
+    def wants_to_spill(self) -> bool:
+        """Whether rows of some stream should leave memory."""
+        return any(self.part_kept(source) is not None for source in list(self._network.sources.values()))
+
+    def _beyond(self, part: float, uses: list[tuple[RunningQuery, Use]]) -> frozenset[str]:
+        """Return the streams whose rows wait before queries that hold more than this part of a bound."""
+        if self.total_bytes > part * self.server_bytes_max:
             return frozenset(self._network.sources)
-        full = [q for q, use in uses if use.waiting and not q.sheds and use.total > PRESSED_FROM * self.bound_of(q)]
+        full = [q for q, use in uses if use.waiting and not q.sheds and use.total > part * self.bound_of(q)]
         return frozenset[str]().union(*(q.blueprint.base_streams for q in full))
 
     def _relieve(self, uses: list[tuple[RunningQuery, Use]]) -> None:

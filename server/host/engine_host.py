@@ -96,6 +96,7 @@ class EngineHost:
         self.derived: dict[str, Query] = {}
         self.functions: dict[str, FunctionProcess] = {}
         self.confinement = Confinement()
+        self.spills = False  # whether rows that wait may leave memory
         """What functions may do, and what must stay hidden from them."""
         self.file_rules = FileRules()
         """Which files statements may name."""
@@ -414,14 +415,14 @@ class EngineHost:
                 return log.utility.failures
         return 0, ""
 
-    def memory_of(self, query: Query) -> tuple[int | None, int | None]:
-        """Return the bytes that a running query holds and those that it may hold; None where nothing bounds it."""
+    def memory_of(self, query: Query) -> tuple[int | None, int | None, int | None]:
+        """Return the bytes that a running query holds, those that it may hold (None where nothing bounds it), and those in files beside."""
         running = None if query.id is None else self.network.queries.get(query.id)
         if running is None:
-            return None, None
+            return None, None, None
         memory = self.network.memory
-        bound = memory.bound_of(running)
-        return memory.use_of(running).total, None if bound >= NO_BOUND else bound
+        bound, use = memory.bound_of(running), memory.use_of(running)
+        return use.total, None if bound >= NO_BOUND else bound, use.spilled
 
     # --- what the network and the scheduler tell ---
 

@@ -6,6 +6,7 @@ and nothing below this folder opens a file by itself. Every operation raises OSE
 
 from __future__ import annotations
 
+import mmap
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -81,6 +82,12 @@ class Disk(Protocol):
 
     def sync_directory(self, directory: Path) -> None:
         """Return once the disk has the names in a directory."""
+
+    def map_new(self, path: Path, size: int) -> mmap.mmap:
+        """Make a file of so many bytes, for all of which there is room, and map it for reading and writing."""
+
+    def flush(self, mapped: mmap.mmap, place: int, size: int) -> None:
+        """Return once the disk has a stretch of a mapped file, and let go of its memory until it is read."""
 
     def connect(self, path: Path) -> sqlite3.Connection:
         """Open a database file; statements commit by themselves, and any thread may use it."""
@@ -167,6 +174,26 @@ class SystemDisk:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+    def map_new(self, path: Path, size: int) -> mmap.mmap:
+        """Make a file of so many bytes, and map it."""
+        handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(handle, 0, size)
+            else:
+                os.ftruncate(handle, size)
+            return mmap.mmap(handle, size)
+        finally:
+            os.close(handle)
+
+    def flush(self, mapped: mmap.mmap, place: int, size: int) -> None:
+        """Force a stretch of a mapped file to disk, by whole pages."""
+        start = place - place % mmap.PAGESIZE
+        size = min(len(mapped) - start, size + place - start)
+        mapped.flush(start, size)
+        if hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED, start, size)
 
     def connect(self, path: Path) -> sqlite3.Connection:
         """Open a database file."""

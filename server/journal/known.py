@@ -9,6 +9,7 @@ from millstream.engine.data.records import dataclass
 
 FOLDER = "journal"  # in the data directory
 ARCHIVE_FOLDER, ARCHIVE_SUFFIX = "archive", ".parquet"  # of archives that have no place of their own
+SPILL_FOLDER = "spill"  # rows that left memory: nothing in it outlives the server
 NEW_FOLDER, OLD_FOLDER = "journal.new", "journal.old"  # while a directory of version 0.1.0 is converted
 
 

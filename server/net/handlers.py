@@ -36,7 +36,7 @@ def handle_hello(session: Session, message: say.Hello) -> None:
         return
     role = role_of(application.config, message.token)
     if role is None:
-        session.break_off("unauthorized", "the token is missing or unknown")
+        session.break_off("unauthorized", "the token is missing or unknown; give --token, or set MILLSTREAM_TOKEN")
         return
     if application.is_full(role):
         kept = " for readers" if role is AccessRole.READER else ""

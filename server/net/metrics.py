@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import ClassLoad
@@ -24,6 +24,9 @@ from millstream.server.net.session import Session
 from millstream.server.results.feeds import Feeds
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from millstream.server.host.spilling import Spiller
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _QUANTILES = (("0.5", "response_ms_p50"), ("0.95", "response_ms_p95"), ("0.99", "response_ms_p99"), ("1", "response_ms_max"))
@@ -52,6 +55,7 @@ class ServerFigures(Protocol):
     bridge: Bridge[Any]
     peer_memory: PeerMemory
     pacer: Pacer
+    spiller: Spiller | None
     unbalanced_total: int
     policies_failed: int
     ready: bool
@@ -116,6 +120,10 @@ class ServerCollector:
         memory = server.host.network.memory
         yield GaugeMetricFamily("millstream_memory_bytes", "Bytes that all queries hold", value=memory.total_bytes)
         yield GaugeMetricFamily("millstream_memory_bytes_max", "The bound on them", value=memory.server_bytes_max)
+        spiller = self.server.spiller
+        files, rows = (0, 0) if spiller is None else (spiller.files.bytes_total, spiller.rows_total)
+        yield GaugeMetricFamily("millstream_spill_bytes", "Bytes of the files of rows that left memory", value=files)
+        yield CounterMetricFamily("millstream_spilled_rows", "Rows that left memory because they had to wait", value=rows)
         yield CounterMetricFamily("millstream_queries_ended_by_bound", "Queries ended by a bound on memory or time", value=memory.ended)
         yield CounterMetricFamily("millstream_conservation_broken", "Accounts that did not balance (K10)", value=server.unbalanced_total)
 
@@ -167,6 +175,7 @@ class ServerCollector:
         unworthy = CounterMetricFamily("millstream_query_shed_by_failed", "Rows at which the query's shed_by failed", labels=["query"])
         memory = GaugeMetricFamily("millstream_query_memory_bytes", "Bytes of state, queues and results", labels=["query"])
         memory_max = GaugeMetricFamily("millstream_query_memory_bytes_max", "The bound on them", labels=["query"])
+        spilled = GaugeMetricFamily("millstream_query_spilled_bytes", "Bytes of input rows waiting that lie in files", labels=["query"])
         for query in host.queries:
             counts = host.counts(query)
             unworthy.add_metric([query.name], host.failures_of_shed_by(query)[0])
@@ -175,12 +184,13 @@ class ServerCollector:
             queued.add_metric([query.name], counts.get("queued", 0))
             found = self.server.feeds.by_query.get(query.name)
             results.add_metric([query.name], 0 if found is None else found.feed.log.rows_total)
-            held, bound = host.memory_of(query)
+            held, bound, out = host.memory_of(query)
+            spilled.add_metric([query.name], out or 0)
             if held is not None:
                 memory.add_metric([query.name], held)
             if bound is not None:
                 memory_max.add_metric([query.name], bound)
-        yield from (*families.values(), queued, results, unworthy, memory, memory_max)
+        yield from (*families.values(), queued, results, unworthy, memory, memory_max, spilled)
 
     def _scheduler(self) -> Iterator[Any]:
         statistics = self.server.host.runtime.statistics()

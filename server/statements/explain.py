@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import StreamDefinition
+from millstream.engine.data.types import DECIMAL_NARROW_PRECISION_MAX
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.flow.running import RunningOperator
@@ -59,7 +60,7 @@ def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
         return promises(host, planned, query)
     text = explain_semantics(planned) if statement.mode is ExplainMode.SEMANTICS else plan_text(planned)
     sharing = [] if statement.mode is ExplainMode.SEMANTICS else sharing_lines(host, planned, query)
-    placed = [] if statement.mode is ExplainMode.SEMANTICS else worker_lines(host, query)
+    placed = [] if statement.mode is ExplainMode.SEMANTICS else [*worker_lines(host, query), *memory_lines(host, planned)]
     text = "\n".join([text, *source_lines(host, planned), *sharing, *placed])
     name = None if query is None else query.name
     info: dict[str, Any] = {} if statement.mode is ExplainMode.SEMANTICS else {"plan": to_plan_object(planned.bound, name)}
@@ -112,6 +113,28 @@ def sharing_lines(host: EngineHost, planned: PlannedQuery, query: Query | None) 
     runs = query is not None and query.id is not None and query.id in host.network.queries
     shared = _running(host, query) if query is not None and runs else _equal(host, planned, query)
     return ["Sharing", *(shared or ["  nothing"])]
+
+
+def memory_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
+    """Return the lines of the section Memory: what can leave it when it gets short, and which operators hold state in it."""
+    lines = ["Memory"]
+    for name in host.base_streams(planned.streams):
+        definition = host.catalog.find(name)
+        if not isinstance(definition, StreamDefinition):
+            continue
+        sheds = host.class_node(planned.physical.options).may_shed
+        if sheds:
+            lines.append(f"  rows of {name} that wait: in memory; too many are shed")
+        elif not host.spills:
+            lines.append(f"  rows of {name} that wait: in memory; the server has no data directory, or spill_bytes_max is 0")
+        elif any(field.type.is_wide for field in definition.schema.fields):
+            lines.append(f"  rows of {name} that wait: in memory, as they hold decimals of more than {DECIMAL_NARROW_PRECISION_MAX} digits")
+        else:
+            lines.append(f"  rows of {name} that wait: can spill to disk")
+    nodes = list(_nodes(planned.physical.root))
+    stateful = dict.fromkeys(operator_name(node.recipe) for node in nodes if state_bound(node.recipe) is not None)
+    lines.append(f"  state of {', '.join(stateful)}: in memory" if stateful else "  no operator holds state")
+    return lines
 
 
 def worker_lines(host: EngineHost, query: Query | None) -> list[str]:

@@ -141,7 +141,7 @@ def _queries(host: EngineHost) -> Outcome:
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
     columns += [(name, "BIGINT") for name in COUNTED]
-    columns += [("memory_bytes", "BIGINT"), ("memory_bytes_max", "BIGINT")]
+    columns += [("memory_bytes", "BIGINT"), ("memory_bytes_max", "BIGINT"), ("spilled_bytes", "BIGINT")]
     columns += [*OUTPUT_COLUMNS, ("latency_expected_ms", "DOUBLE"), ("complete_from", "TIMESTAMP"), ("progress", "TEXT")]
     columns += [("target", "TEXT"), ("target_since", "TIMESTAMP")]
     columns += [("failure", "TEXT"), ("text", "TEXT")]

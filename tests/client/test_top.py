@@ -108,8 +108,11 @@ def tables(count: int = 3, accepted: int = 1_000) -> dict[str, list[dict[str, An
             {"measure": "rows_waiting", "value": "12345"},
             {"measure": "deciding_share", "value": "0.0123456"},
         ],
-        "WORKERS": [{"worker": 2, "load_percent": 87.25, "operators": 12, "state_bytes": 3 << 20, "ends": 1}],
         "WATERMARKS": [{"stream": "readings", "watermark": NOON - dt.timedelta(seconds=2)}],
+        "WORKERS": [
+            {"worker": 1, "pid": 70, "load_percent": 12.345, "state_bytes": 1_536, "ends": 0},
+            {"worker": 2, "pid": 71, "load_percent": 0.0, "state_bytes": 0, "ends": 3},
+        ],
     }
 
 
@@ -151,7 +154,7 @@ def test_rates_are_those_between_two_looks() -> None:
     }
     workers = {row["name"]: row["value"] for row in both.panes["workers"].rows}
     assert (workers["workers"], workers["busy"], workers["deciding"], workers["orders"]) == ("2", "2 cores", "1.23%", "2k/s")
-    assert workers["worker 2"] == "87.2%, 12 operators, 3 MiB, ended once"
+    assert (workers["worker 1"], workers["worker 2"]) == ("12.3%  1.5 KiB", "0%  0 B  ended 3 times")
     again = board(Look(4.0, NOON, tables(2, 10)), second)
     assert again.panes["streams"].rows[0]["rows_per_s"] is None, "a server that was started again counts anew"
     assert both.panes["streams"].rows[0]["behind_ms"] == 2_000
@@ -279,7 +282,7 @@ def test_a_small_terminal_shows_one_pane_and_the_names_of_all() -> None:
         assert lines[3].split()[:9] == ["query", "state", "class", "in", "out", "queued", "p99", "target", "shed"]
         assert lines[4].split()[:6] == ["query_000", "running", "default", "1k/s", "100/s", "0"]
         assert "q Leave" in lines[23]
-        for key, words in (("2", "readings"), ("3", "300 ms"), ("4", "orders out"), ("1", "query_002")):
+        for key, words in (("2", "readings"), ("3", "300 ms"), ("4", "worker 2"), ("1", "query_002")):
             await pilot.press(key)
             await pilot.pause()
             assert any(words in line for line in seen(app)[4:]), (key, seen(app))
@@ -460,7 +463,7 @@ def test_top_prints_a_real_server_once(capfd: pytest.CaptureFixture[str], monkey
         await client.publish("s", [{"ts": dt.datetime.now(dt.UTC), "v": 1}])
         assert await asyncio.to_thread(cli.run, ["top", "--once"]) == 0
         out = capfd.readouterr().out
-        for title, words in (("QUERIES", "a_query"), ("STREAMS", "s "), ("CLASSES AND POLICY", "300 ms"), ("WORKERS", "orders out")):
+        for title, words in (("QUERIES", "a_query"), ("STREAMS", "s "), ("CLASSES AND POLICY", "300 ms"), ("WORKERS", "rows waiting")):
             section = out.partition(f"\n{title}\n")[2].partition("\n\n")[0]
             assert words in section, out
         assert "SELECT" not in out

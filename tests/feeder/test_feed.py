@@ -19,7 +19,7 @@ from millstream.feeder.job import Counted, FeedPlan
 from millstream.feeder.numbering import plan_numbering
 from millstream.feeder.pace import Tally
 from millstream.feeder.position import Position, load_position
-from millstream.feeder.progress import achieved, progress_bar, summary
+from millstream.feeder.progress import achieved, progress_bar, stage, summary
 from millstream.feeder.rates import constant
 from millstream.feeder.stopping import stop_on_signal
 from millstream.feeder.targets import common_columns, quoted, split_stream_name
@@ -139,6 +139,14 @@ def test_progress_is_drawn_on_a_terminal_only(terminal: bool) -> None:
         look(Tally(sent=5, started_ns=0, lag_ns=1_000_000), 8.0)
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     assert ("asked 8/s, sent 5/s, 1.0 ms late" in drawn) == terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_takes_long_before_the_first_row_is_told(terminal: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    with stage(console, "starting Spark"):
+        pass
+    assert "starting Spark" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_stream_names_are_made_from_values_and_quoted_where_they_must() -> None:

@@ -35,6 +35,9 @@ def test_each_role_may_do_what_it_may_and_no_more() -> None:
                 await code_of(client.submit("SELECT v FROM s", name=f"q_{client.role}")),
                 await code_of(client.execute(f"CREATE STREAM t_{client.role} (v INT)")),
             ]
+        for statement, called in (("CREATE STREAM t (v INT)", "CREATE STREAM"), ("STOP QUERY q", "STOP QUERY"), ("DROP STREAM s", "DROP")):
+            with pytest.raises(MillstreamError, match=f"^{called} needs the admin role and this connection has reader"):
+                await reader.execute(statement)
         assert may == {
             "admin": ["done"] * 5,
             "writer": ["done"] * 3 + ["forbidden"] * 2,
@@ -50,6 +53,7 @@ def test_a_missing_or_unknown_token_is_turned_away(token: str | None) -> None:
         with pytest.raises(MillstreamError) as caught:
             await harness.client(token=token)
         assert caught.value.code == "unauthorized"
+        assert "MILLSTREAM_TOKEN" in str(caught.value)
 
     run(test, **TOKENS)
 

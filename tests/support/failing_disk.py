@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import sqlite3
 import threading
@@ -137,6 +138,14 @@ class FailingDisk(SystemDisk):
     def sync_directory(self, directory: Path) -> None:
         self._point("sync_directory", directory.name)
         super().sync_directory(directory)
+
+    def map_new(self, path: Path, size: int) -> mmap.mmap:
+        self._point("map_new", path.name)
+        return super().map_new(path, size)
+
+    def flush(self, mapped: mmap.mmap, place: int, size: int) -> None:
+        self._point("flush", "")
+        super().flush(mapped, place, size)
 
     def connect(self, path: Path) -> sqlite3.Connection:
         disk = self
