@@ -325,17 +325,18 @@ class CreateQuery(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ClassDefinition:
-    """A query class: priority (greater is more important), delay target in µs, whether its input may be shed."""
+    """A query class: priority (greater is more important), delay target in µs, whether its input may be shed, its workers (none: any)."""
 
     name: str
     priority: float = 1.0
     target_us: int | None = None
     may_shed: bool = False
+    workers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CreateClass(Statement):
-    """CREATE CLASS name PRIORITY n [TARGET d] [SHED | NEVER SHED]."""
+    """CREATE CLASS name PRIORITY n [TARGET d] [SHED | NEVER SHED] [WORKERS n, …]."""
 
     definition: ClassDefinition
     if_not_exists: bool = False

@@ -148,7 +148,8 @@ class EngineHost:
     def register_class(self, definition: ClassDefinition) -> None:
         """Give a class its node in the network."""
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
-        node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
+        may_shed, workers = definition.may_shed, definition.workers
+        node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, may_shed, workers)
         self.class_nodes[definition.name] = node
 
     def forget_class(self, name: str) -> None:

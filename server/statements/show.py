@@ -382,6 +382,7 @@ def describe(host: EngineHost, statement: Describe, context: Context) -> Outcome
 def _class(found: ClassDefinition) -> Outcome:
     target = "none" if found.target_us is None else f"{found.target_us / 1_000:g} ms"
     rows = [("priority", f"{found.priority:g}"), ("target", target), ("shedding", "allowed" if found.may_shed else "never")]
+    rows.append(("workers", ", ".join(map(str, found.workers)) or "any"))
     return table([("property", "TEXT"), ("value", "TEXT")], rows)
 
 
