@@ -20,7 +20,6 @@ class Ports:
     """Where the gateway listens; None for what it does not serve."""
 
     pg: int | None = None
-    http: int | None = None
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
@@ -35,8 +34,6 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> None:
     async with running(settings, say) as ports:
         if ports.pg is not None:
             say(f"PostgreSQL's protocol on {settings.host}:{ports.pg}")
-        if ports.http is not None:
-            say(f"HTTP on {settings.host}:{ports.http}")
         await stop.wait()
 
 

@@ -228,7 +228,7 @@ def test_nodes_pg_asks_with_parameters() -> None:
     with_table(test)
 
 
-# What Grafana's PostgreSQL source asks, written from its documentation, with $__timeFilter and $__timeGroup expanded.
+# Queries of the kind that Grafana's PostgreSQL source sends, with $__timeFilter and $__timeGroup expanded.
 GRAFANA_DAY = "ts BETWEEN '2023-12-31T00:00:00Z' AND '2024-01-02T00:00:00Z'"
 GRAFANA = (
     """SELECT quote_ident(table_name) AS "table" FROM information_schema.tables
