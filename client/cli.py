@@ -30,6 +30,7 @@ SUMMARIES = {
     "policy": "List, show, set and trace the scheduling policy.",
     "top": "Watch queries, queues, latency, policy and shedding.",
     "record": "Record a running server into FILE.",
+    "gateway": "Let clients of PostgreSQL speak to a server.",
     "run": "Run a script on files, without a server.",
     "spark": "Run a script's queries on Spark.",
     "journal": "Check, show and salvage the journal of a data directory, without a server.",

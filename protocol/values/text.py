@@ -59,7 +59,7 @@ def csv_lines(batch: Any) -> bytes:
 def display_columns(batch: Any, null: str = "NULL") -> list[list[str]]:
     """Return the bare text of each column's values, for tables; nested values in their JSON form."""
     texts = [
-        json_texts(column, field) if pa.types.is_nested(column.type) else _plain(column)
+        json_texts(column, field) if pa.types.is_nested(column.type) else plain_texts(column)
         for column, field in zip(batch.columns, batch.schema, strict=True)
     ]
     return [pc.coalesce(text, null).to_pylist() for text in texts]
@@ -92,7 +92,7 @@ def _json_column(column: Any, field: Any) -> Any:
     kind = column.type
     if pa.types.is_nested(kind):
         return _json_nested(column, field.type)
-    text = _plain(column)
+    text = plain_texts(column)
     if _is_text(kind):
         text = text if field.metadata is not None and FIELD_METADATA.items() <= field.metadata.items() else _json_strings(text)
     elif pa.types.is_floating(kind):
@@ -108,14 +108,14 @@ def _csv_column(column: Any, field: Any) -> Any:
     if pa.types.is_nested(kind):
         text = _csv_strings(json_texts(column, field))
     else:
-        text = _plain(column)
+        text = plain_texts(column)
         if _is_text(kind):
             text = _csv_strings(text)
     return pc.coalesce(text, "")
 
 
-def _plain(column: Any) -> Any:
-    """Return the bare text of each value, NULL where NULL."""
+def plain_texts(column: Any) -> Any:
+    """Return an array of the bare text of each value, NULL where NULL; nested values have none."""
     kind = column.type
     if _is_text(kind):
         return pc.cast(column, pa.string()) if not pa.types.is_string(kind) else column
