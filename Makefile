@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench types lint contracts docs rooms tests damage cluster faults soak experiments pins clean
+.PHONY: help setup demo test bench types lint contracts docs rooms tests damage cluster faults soak experiments pins kills services clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -81,6 +81,12 @@ experiments: $(READY) ## run every experiment at full scale, an hour at a time: 
 
 pins: ## compute requirements/*.txt anew from requirements/*.in and pyproject.toml
 	@.ci/setup pins
+
+kills: $(READY) ## end connectors, daemon and database by SIGKILL again and again under load; others: KILLS=100
+	KILLS=$${KILLS:-20} .venv/bin/pytest -q tests/edges/test_kills.py
+
+services: ## install the other software that some tests talk to (Debian, as root or with sudo)
+	@.ci/services
 
 clean: ## remove what the targets made, save .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

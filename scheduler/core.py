@@ -447,8 +447,10 @@ class SchedulerCore:
             if budget_ns is not None and count * self._unit_ns > budget_ns:
                 count = math.ceil(budget_ns / self._unit_ns) or 1  # the rest would only come back undone
             if count > 1 and free > 1:
-                # Leave something for the other workers.
-                count = min(count, max(1, int(np.count_nonzero(self._units.available)) // free))
+                if self._places is None:  # leave something for the other workers
+                    count = min(count, max(1, int(np.count_nonzero(self._units.available)) // free))
+                else:  # one order for each that has room, of units of its own
+                    count *= free
             picked = policy.selector.pick(self._view, now_ns, count)
             if not picked and self.ledger.full_count and not self._outstanding:
                 picked = self._pick_behind_full(now_ns)
@@ -460,7 +462,10 @@ class SchedulerCore:
                 instructions.append(Dispatch(self._order(picked, now_ns)))
                 free -= 1
             else:
-                for worker, units in self._places.parted(self._units, picked):
+                for worker, parted in self._places.parted(self._units, picked):
+                    units = [unit for unit in parted if self._units.available[unit]]  # the order before may share operators with some
+                    if not units:
+                        continue
                     instructions.append(Dispatch(self._order(units, now_ns, worker)))
                     shut = self._places.given(self._units, worker)
                     if shut:

@@ -44,12 +44,19 @@ class Places:
             self._worker_of.pop(operator, None)
 
     def parted(self, units: UnitSet, picked: Sequence[int]) -> list[tuple[int, list[int]]]:
-        """Return the units by worker, each with its own in the order given."""
+        """Return the units by worker, each with its own in the order given, in as many parts as it may be given orders.
+
+        So a worker that has nothing gets half of its units, and the others while it is at work on these.
+        """
         self._sort(units)
         parts: dict[int, list[int]] = {}
         for unit in picked:
             parts.setdefault(self._of_unit[unit], []).append(unit)
-        return list(parts.items())
+        found: list[tuple[int, list[int]]] = []
+        for worker, own in parts.items():
+            size = -(-len(own) // max(1, self._orders_max - self._out.get(worker, 0)))
+            found += [(worker, own[at : at + size]) for at in range(0, len(own), size)]
+        return found
 
     def given(self, units: UnitSet, worker: int) -> list[int]:
         """An order was given to a worker; return the units that wait from now on."""

@@ -21,7 +21,18 @@ from millstream.engine.data.errors import EngineError, UnknownName
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
 from millstream.engine.language.names import quote_name
-from millstream.engine.language.statements import ChangeQuery, Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.language.statements import (
+    ChangeQuery,
+    Describe,
+    Explain,
+    ExplainConnector,
+    Fetch,
+    InsertValues,
+    ReportConnector,
+    SelectStatement,
+    Show,
+    Statement,
+)
 from millstream.engine.plan.catalog import noun_of
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
@@ -72,7 +83,7 @@ SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
 RESULTS_AHEAD_MAX = 64  # trains of a query that is given the past, which the loop has yet to take
-_READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
+_READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain, ExplainConnector)
 
 # Reports of what is in order by now.
 _NOTICES = ("journal_noted", "journal_converted", "checkpoint_ignored", "archive_goes_on", "spill_goes_on")
@@ -106,6 +117,7 @@ class Application:
         self.peer_memory = PeerMemory(config.connections_bytes_max)
         self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
         self.journaling: Journaling | None = None
+        self.look_at_connectors: Callable[[int], None] = lambda now_ns: None  # called on the loop, now and then
         self.unbalanced_total = 0
         self.policies_failed = 0
         self.ready = False
@@ -578,4 +590,4 @@ def _called(statement: Statement) -> str:
 def _role_for(statement: Statement) -> AccessRole:
     if isinstance(statement, _READER_STATEMENTS):
         return AccessRole.READER
-    return AccessRole.WRITER if isinstance(statement, InsertValues) else AccessRole.ADMIN
+    return AccessRole.WRITER if isinstance(statement, InsertValues | ReportConnector) else AccessRole.ADMIN

@@ -115,6 +115,12 @@ class Config:
         "server",
         "Address of the metrics port. Beyond loopback, /metrics asks for a token of any role (`Authorization: Bearer TOKEN`).",
     )
+    connectors: bool = setting(
+        True,
+        "server",
+        "Run the sources and sinks of CREATE SOURCE and CREATE SINK in a process of the server's own. If false, run `millstream connect "
+        "--server` elsewhere (docs/connect.md).",
+    )
     drain_s: float = setting(10.0, "server", "How long the server may take after SIGTERM to answer queued rows before it exits.", least=0)
 
     admin_token: str = setting("", "security", "Token of the role that may do everything.")
@@ -140,6 +146,9 @@ class Config:
         "limits",
         "Memory of a worker process, beyond what it starts with. A query whose step needs more ends; the others of its worker go on.",
         least=2**24,
+    )
+    connect_bytes_max: int = setting(
+        2**30, "limits", "Memory of the process that runs sources and sinks. It ends if it needs more, and is started again.", least=2**27
     )
     fetch_workers: int = setting(2, "limits", "Number of FETCHes that run at once, each in its own process. Further ones wait.", least=1)
     fetch_waiting_max: int = setting(64, "limits", "Number of FETCHes that may wait for a process. Peers take turns.", least=0)

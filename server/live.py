@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.server.app import Application
 from millstream.server.config import Config, is_loopback, policy_at_start
@@ -28,6 +28,9 @@ from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.net.listener import Listener
 from millstream.server.net.security import role_of, tls_context
 from millstream.server.sweep import Sweep
+
+if TYPE_CHECKING:
+    from millstream.server.connecting import ConnectProcess
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
 GC_LOOKS = 100  # such looks before it looks anew at what they left
@@ -126,6 +129,8 @@ class LiveServer:
         self._server: asyncio.Server | None = None
         self._pages: asyncio.Server | None = None
         self._sweep = Sweep(self.application)
+        self._connect: ConnectProcess | None = None
+        self.application.look_at_connectors = self._look_at_connectors
 
     async def start(self) -> None:
         """Bind, bring the engine up, listen."""
@@ -157,6 +162,16 @@ class LiveServer:
         if context is None and config.admin_token and not config.host.startswith("127."):
             self.log.warning("tokens_in_the_clear", hint="set --tls-cert and --tls-key")
 
+    def _look_at_connectors(self, now_ns: int) -> None:
+        """See to the process that runs sources and sinks."""
+        wanted = self.config.connectors and self.application.host.has_connectors
+        if self._connect is None and wanted:
+            from millstream.server.connecting import ConnectProcess  # loaded with the first source or sink
+
+            self._connect = ConnectProcess(self.config, self.port, self.log)
+        if self._connect is not None:
+            self._connect.look(now_ns, wanted=wanted)
+
     async def settle(self) -> None:
         """Load what the first statement needs, while peers are served already, and spare the collector of garbage all that was loaded."""
         await self.application.load_language()
@@ -185,6 +200,8 @@ class LiveServer:
         """Accept nobody any more, answer what is queued, say goodbye."""
         self.log.info("stopping", drain_s=self.config.drain_s)
         self._sweep.stop()
+        if self._connect is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._connect.stop)
         if self._server is not None:
             self._server.close()
         drained = await self.application.stop()

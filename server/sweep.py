@@ -6,6 +6,7 @@ One timer for everything, so that idle connections and queries cost nothing betw
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import EngineError
@@ -16,7 +17,9 @@ from millstream.server.results.feeds import QueryFeed
 from millstream.server.watch.memory_watch import give_back
 
 if TYPE_CHECKING:
+    from millstream.scheduler.placement import Move
     from millstream.server.app import Application
+    from millstream.server.workers.pool import Workers
 
 SWEEP_S = 0.05
 MEMORY_ROUNDS = 4  # rounds between two looks at what all queries hold
@@ -91,8 +94,9 @@ class Sweep:
             application.spill()
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
+            application.look_at_connectors(now_ns)
             if application.workers is not None:
-                application.workers.look(now_ns)
+                self._balance(application.workers, now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
             self._begin_checkpoint(now_ns)
         if self._round % ARCHIVE_ROUNDS == 0 and not self._archiving:
@@ -102,6 +106,13 @@ class Sweep:
             self._look_at_targets()
         if self._round % LAW_ROUNDS == 0:
             self._check_law()
+
+    def _balance(self, workers: Workers, now_ns: int) -> None:
+        """Let a group of queries go to another worker where that is due."""
+        application = self.application
+        move = workers.look(now_ns)
+        if move is not None and not application.stopping:
+            application.loop.create_task(application.call(partial(_move, application, workers, move)))
 
     def _begin_poll(self) -> None:
         """One poll at a time."""
@@ -212,3 +223,15 @@ class Sweep:
             self.application.unbalanced_total += 1
             self.application.log.error("conservation_broken", query=key[0], account=key[1])
         self._suspects = frozenset(found)
+
+
+def _move(application: Application, workers: Workers, move: Move) -> None:
+    """Move a group, on the thread that executes statements, so that none of its queries comes or goes meanwhile."""
+    try:
+        with application.runtime.still():
+            moved = workers.move(move)
+    except EngineError as error:  # one of its operators was lost, which its query hears of
+        application.log.warning("not_moved", why=move.why, reason=str(error))
+    else:
+        if moved:
+            application.log.info("moved", worker=move.worker, why=move.why)

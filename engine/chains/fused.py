@@ -11,15 +11,27 @@ from typing import Protocol
 from millstream.engine.chains.fused_program import FusedProgram, can_fuse
 from millstream.engine.data.allowance import CutAt, TooMuchAtOnce
 from millstream.engine.data.graph import OperatorId
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
-from millstream.engine.flow.queues import LogNode, Portion
-from millstream.engine.flow.running import Appended, Made, RunningOperator, emitted
+from millstream.engine.flow.queues import LogNode, Place, Portion
+from millstream.engine.flow.running import (
+    ALL_ROWS,
+    Appended,
+    CallElsewhere,
+    DoneElsewhere,
+    Made,
+    RunningOperator,
+    bytes_left_now,
+    done_elsewhere,
+    emitted,
+)
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.row_operators import Sink
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
 SAMPLED_OFTEN = 1_024  # runs, after which shares are known well and one in SAMPLE_SELDOM will do
+SAMPLED_OFTEN_THERE = 64  # the same where each operator by itself is a way to another process and back
 SAMPLE_SELDOM = 1_024  # a run that is sampled takes as long as three rows alone, and rows that come one by one wait for it
 TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
 CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
@@ -48,6 +60,15 @@ class ChainOutcome:
         self.nodes = nodes
         self.to_tail = to_tail
         self.side = side
+
+
+@dataclass(slots=True)
+class Begun:
+    """A run of a chain in another process that is under way: what the head took, and where it stood."""
+
+    taken: Portion
+    place: Place
+    call: CallElsewhere
 
 
 class FusedChain:
@@ -96,7 +117,8 @@ class FusedChain:
     @property
     def is_due_to_fuse(self) -> bool:
         """False for the runs that are to go step by step, so that costs per operator stay known. `runs` counts those there were."""
-        return self.runs % (SAMPLE_EVERY if self.runs < SAMPLED_OFTEN else SAMPLE_SELDOM) != 0
+        often = SAMPLED_OFTEN if self._there is None else SAMPLED_OFTEN_THERE
+        return self.runs % (SAMPLE_EVERY if self.runs < often else SAMPLE_SELDOM) != 0
 
     def sample(self, receipt: StepReceipt) -> None:
         """Learn an operator's share of the cost from a run by itself."""
@@ -148,19 +170,83 @@ class FusedChain:
         """Whether nobody here asks what reached a tail that runs in another process."""
         return self._there is not None and self._last.keeper is None and not self._last.watched
 
-    def _carry_there(self, operators: Sequence[RunningOperator], taken: Portion, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
-        there, side = operators[-1].elsewhere, Emitter(len(self._last.outputs))
-        assert there is not None
+    # --- all of it, but for a sink, in another process ---
+
+    @property
+    def goes_there(self) -> bool:
+        """Whether what waits now is to be worked on in another process."""
+        if self._there is None:
+            return False
+        if self._tail_is_there:
+            return self._can_carry()
+        cursor = self._head.inputs[0]
+        return cursor.log.rows_total - cursor.rows_before - cursor.rows_taken > ROWS_HERE_MAX
+
+    def begin(self, rows_max: int) -> Begun | None:
+        """Take what waits at the head, in parts, for `goes_there`; `finish`, `undo` or `abandon` must follow on this thread.
+
+        None when something waits in between, or nothing at the head. As in `run`, the head's lock is held until then.
+        """
+        head = self._head
+        assert self._there is not None
+        if not head.lock.acquire(blocking=False):
+            return None
+        taken: Portion | None = None
         try:
-            train, counts = there.carry(operators, taken.train, side)
+            if self._is_free():
+                head.started += 1
+                cursor = head.inputs[0]
+                place = cursor.place()
+                taken = cursor.take_parts(rows_max)
+                if taken is None:
+                    head.started -= 1
+                    return None
+                return Begun(taken, place, CallElsewhere(self._there, True, [taken.parts], taken.bytes, self._last.bytes_left))
+            return None
+        finally:
+            if taken is None:
+                head.lock.release()
+
+    def finish(self, begun: Begun, done: DoneElsewhere, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
+        """Append what came of it."""
+        try:
+            if done.train is not None:
+                return self._leave(begun.taken, done.train, done.counts, to_sinks)
+            made = done.made_by(self._last)
+            done.counts.append(_rows_in(made))
+            # Selections and projections leave the interval, W and marks as they are, so what was taken speaks for what reached the tail.
+            return self._appended(begun.taken, begun.taken.train, done.counts, made, done.out, to_sinks)
+        finally:
+            self._head.lock.release()
+
+    def cut(self, begun: Begun, seq: int) -> None:
+        """Put back what was taken from the arrival number `seq` on; of that nothing has come."""
+        cursor = self._head.inputs[0]
+        cursor.put_back(begun.place)
+        taken = cursor.take(ALL_ROWS, seq)
+        assert taken is not None
+        begun.taken = taken
+
+    def undo(self, begun: Begun) -> None:
+        """Put back what was taken: nothing has come of it."""
+        self._head.inputs[0].put_back(begun.place)
+        self._head.started -= 1
+        self._head.lock.release()
+
+    def abandon(self) -> None:
+        """Leave it as it is: its query has failed."""
+        self._head.lock.release()
+
+    def _carry_there(self, operators: Sequence[RunningOperator], taken: Portion, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
+        try:
+            done = done_elsewhere(CallElsewhere(operators, True, [(taken.train,)], taken.bytes, bytes_left_now()))
         except CutAt as error:
             raise _Again from error
-        if train is not None:
-            return self._leave(taken, train, counts, to_sinks)
-        # Selections and projections leave the interval, W and marks as they are, so what was taken speaks for what reached the tail.
-        made = emitted(self._last, (taken.train,), side)
-        counts.append(_rows_in(made))
-        return self._appended(taken, taken.train, counts, made, side, to_sinks)
+        if done.train is not None:
+            return self._leave(taken, done.train, done.counts, to_sinks)
+        made = done.made_by(self._last)
+        done.counts.append(_rows_in(made))
+        return self._appended(taken, taken.train, done.counts, made, done.out, to_sinks)
 
     def _carry(self, taken: Portion, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         if self._there is not None and (self._tail_is_there or taken.train.rows > ROWS_HERE_MAX):
@@ -312,7 +398,9 @@ def _rows_in(made: Made) -> int:
 def _together(operators: Sequence[RunningOperator]) -> list[RunningOperator] | None:
     """Return them if all run in one other process, else None."""
     first = operators[0].elsewhere
-    return list(operators) if first is not None and all(first.is_beside(o.elsewhere) for o in operators) else None
+    if first is None:
+        return None
+    return list(operators) if all(o.elsewhere is not None and o.elsewhere.place is first.place for o in operators) else None
 
 
 _OPERATOR = attrgetter("operator")

@@ -90,15 +90,10 @@ class ChunkStore:
     def place(self, arrays: Arrays) -> list[Any] | None:
         """Return arrays as they lie in a segment now, all in one chunk and None where None is; None where there is no room for them."""
         size = sum(-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays if array is not None)
-        segment = self._with_room(size) if size else None
-        if segment is None:
+        room = self.room(size) if size else None
+        if room is None:
             return None
-        # Not a slice: arrays over a slice would keep the whole segment's array alive, and not this one, whose end is what is watched.
-        base = np.frombuffer(segment.memory.data, np.uint8, size, segment.used)
-        segment.used += size
-        segment.chunks += 1
-        self._watch(base, segment)
-        at = 0
+        base, at = room[2], 0
         views: list[Any] = []
         for array in arrays:
             if array is None:
@@ -122,6 +117,22 @@ class ChunkStore:
         if free:
             self._order()
         return free
+
+    def room(self, size: int) -> tuple[Segment, int, Bytes] | None:
+        """Return room for a chunk: its segment, where in it, and the memory; None where there is none.
+
+        The chunk is alive as long as an array over that memory is, or somebody who was told of it reads it.
+        """
+        segment = self._with_room(size)
+        if segment is None:
+            return None
+        # Not a slice: arrays over a slice would keep the whole segment's array alive, and not this one, whose end is what is watched.
+        at = segment.used
+        base = np.frombuffer(segment.memory.data, np.uint8, size, at)
+        segment.used += -(-size // ALIGNMENT) * ALIGNMENT
+        segment.chunks += 1
+        self._watch(base, segment)
+        return segment, at, base
 
     def find(self, address: int, size: int) -> tuple[Segment, int] | None:
         """Return the segment in which memory lies, and where in it; None for any other memory."""

@@ -84,13 +84,14 @@ class QueryNode:
 
 @dataclass(frozen=True, slots=True)
 class ClassNode:
-    """A query class: priority (greater is more important), delay target, whether its input may be shed."""
+    """A query class: priority (greater is more important), delay target, whether its input may be shed, its workers (none named: all)."""
 
     id: ClassId
     name: str
     priority: float = 1.0
     target_ns: int | None = None
     may_shed: bool = False
+    workers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

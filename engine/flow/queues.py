@@ -403,13 +403,15 @@ def _mergeable(first: LogNode, second: LogNode) -> bool:
 class Portion:
     """A train taken from an edge with its share of the log's counts.
 
-    `controls` may be -1: rows were taken without the mark behind them, which waits by itself from now on.
+    `controls` may be -1: rows were taken without the mark behind them, which waits by itself from now on. `parts`: several trains that
+    were taken together and not joined (`take_parts`); `train` then is the last of them, and the counts are of all.
     """
 
     train: Train
     rows: int
     bytes: int
     controls: int
+    parts: tuple[Train, ...] = ()
 
 
 Place = tuple[LogNode, Train | None, int, int, int]
@@ -557,6 +559,21 @@ class Cursor:
         """
         if upto is None and (alone := self._take_alone(rows_max)) is not None:
             return alone
+        parts, rows, taken_bytes, controls = self._gathered(rows_max, upto, limits.JOINED_ROWS_MAX)
+        if not parts:
+            return None
+        return Portion(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
+
+    def take_parts(self, rows_max: int) -> Portion | None:
+        """Take what waits, at most `rows_max` rows and nothing past a mark, in parts: whoever computes with them joins them."""
+        parts, rows, taken_bytes, controls = self._gathered(rows_max, None, rows_max)
+        if not parts:
+            return None
+        parts = self._fitted(parts, rows, controls)
+        self.position = parts[-1].hi
+        return Portion(parts[-1], rows, taken_bytes, controls, tuple(parts))
+
+    def _gathered(self, rows_max: int, upto: int | None, joined_max: int) -> tuple[list[Train], int, int, int]:
         parts: list[Train] = []
         rows, taken_bytes, controls = 0, 0, 0
         limit = upto if self.sealed_at is None else self.sealed_at if upto is None else min(upto, self.sealed_at)
@@ -565,7 +582,7 @@ class Cursor:
                 train = self._rest if self._rest is not None else train_of(node)
                 if (train.rows and rows >= rows_max) or (limit is not None and train.lo >= limit):
                     break
-                if upto is None and rows and rows + train.rows > limits.JOINED_ROWS_MAX:
+                if upto is None and rows and rows + train.rows > joined_max:
                     break
                 part, rest = _cut(train, max(0, rows_max - rows), limit)
                 parts.append(part)
@@ -586,9 +603,7 @@ class Cursor:
                     break
             if not parts and upto is not None:
                 parts.append(self._nothing(upto))
-        if not parts:
-            return None
-        return Portion(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
+        return parts, rows, taken_bytes, controls
 
     def place(self) -> Place:
         """Return where it stands, for `put_back`."""
@@ -631,7 +646,8 @@ class Cursor:
         ended = self.log.ended and waiting is None
         return empty_train(self.log.schema, self.position, upto, constant_track(self.position, upto, watermark), ended=ended)
 
-    def _joined(self, parts: list[Train], rows: int, controls: int, upto: int | None) -> Train:
+    def _fitted(self, parts: list[Train], rows: int, controls: int) -> list[Train]:
+        """Let parts begin where this reader stands, and count them as taken."""
         while parts[0].lo < self.from_seq and len(parts) > 1 and parts[0].hi <= self.from_seq:
             parts.pop(0)
         if parts[0].lo < self.from_seq:
@@ -639,12 +655,15 @@ class Cursor:
         # A reader that followed the frontier stands beyond the log's end; what came later holds no row below its position. A log that
         # keeps no bare progress leaves gaps; the reader must not, as its own log may have to carry progress since.
         parts[0] = parts[0].over(self.position, max(self.position, parts[0].hi))
-        train = concat_trains(parts)
+        self.rows_taken += rows
+        self.controls_taken += controls
+        return parts
+
+    def _joined(self, parts: list[Train], rows: int, controls: int, upto: int | None) -> Train:
+        train = concat_trains(self._fitted(parts, rows, controls))
         if upto is not None and train.hi < upto:
             train = train.over(train.lo, upto)
         self.position = train.hi
-        self.rows_taken += rows
-        self.controls_taken += controls
         return train
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
-from millstream.engine.data.allowance import BytesLeft, unbounded
+from millstream.engine.data.allowance import BytesLeft, own, unbounded
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
@@ -34,23 +34,66 @@ class Settling(Protocol):
         """Let go of the state of all: one of them was taken out, so this will not run again."""
 
 
+@dataclass(slots=True)
+class CallElsewhere:
+    """A call of an operator in another process, or of a chain of which all are there. `inputs` are the trains of each input, to be joined.
+
+    `bytes` is about what these occupy. `left` tells what the call may still make, as `Allowance.left` does.
+    """
+
+    operators: Sequence[RunningOperator]
+    is_chain: bool
+    inputs: Sequence[tuple[Train, ...]]
+    bytes: int
+    left: BytesLeft
+
+    def upto(self, seq: int) -> CallElsewhere:
+        """Return the call of the parts of its one input that lie before an arrival number."""
+        (parts,) = self.inputs
+        done = tuple(part for part in parts if part.hi <= seq)
+        return CallElsewhere(self.operators, self.is_chain, [done], self.bytes * len(done) // len(parts), self.left)
+
+
+@dataclass(slots=True)
+class DoneElsewhere:
+    """What came of a call.
+
+    Of a chain: the rows that left each selection and projection, and their train if no other operator is behind them. What an operator of
+    another kind put out: side rows in `out`, and `made`, trains by output port, in order. `cost_ns` is the time that it was at work,
+    `claimed` the bytes that it made. `cut`: only what lies before this arrival number was done, as what follows raised `error`, or was too
+    much at once (None) and nothing has come of it.
+    """
+
+    out: Emitter
+    made: list[tuple[int, Train]]
+    train: Train | None
+    counts: list[int]
+    cost_ns: int
+    claimed: int
+    cut: int | None = None
+    error: Exception | None = None
+
+    def made_by(self, running: RunningOperator) -> Made:
+        """Return what an operator put out, by log."""
+        return [(running.outputs[port], train) for port, train in self.made]
+
+
 class Elsewhere(Protocol):
-    """The logic of an operator at work in another process, which has its state. Calls raise what the logic raises, or why it is lost."""
+    """The logic of an operator at work in another process, which has its state."""
 
-    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
-        """Do what `Operator.process` does."""
+    @property
+    def place(self) -> object:
+        """The process: the same for all that are together."""
         ...
 
-    def carry(self, operators: Sequence[RunningOperator], train: Train, out: Emitter) -> tuple[Train | None, list[int]]:
-        """Run a chain of operators that are there too, this one the last.
+    def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> Sequence[DoneElsewhere | Exception | None]:
+        """Have calls of operators that are in this process done, one after the other; returns what came of each.
 
-        Returns the rows that left each selection and projection of it, and their train; None, and the trains in `out`, where the last
-        operator is of another kind. Raises CutAt where it is too much at once and nothing has come of it.
+        What it waits beyond the calls' own time is noted in the thread's allowance: it is nobody's cost.
+
+        That is an exception where the logic raised it, or the operator is lost: CutAt and TooMuchAtOnce where nothing has come of it. None
+        where it was not begun, as those before it took longer than the budget.
         """
-        ...
-
-    def is_beside(self, other: Elsewhere | None) -> bool:
-        """Whether another operator is in the same process."""
         ...
 
     def snapshot(self) -> Buffer:
@@ -72,6 +115,20 @@ class Elsewhere(Protocol):
     def leave(self) -> None:
         """Let go of it."""
         ...
+
+
+def done_elsewhere(call: CallElsewhere) -> DoneElsewhere:
+    """Have one call done where its operators are; returns what came of it. Raises what the logic raises, or why it is lost."""
+    there = call.operators[-1].elsewhere
+    assert there is not None
+    (done,) = there.do((call,), None)
+    assert done is not None
+    if isinstance(done, Exception):
+        raise done
+    allowance = own()
+    if allowance is not None:
+        allowance.claimed = done.claimed
+    return done
 
 
 Appended = tuple[OutputLog, LogNode]
@@ -158,7 +215,15 @@ class RunningOperator:
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Run the logic, wherever that is."""
-        (self.elsewhere or self.logic).process(inputs, out)
+        if self.elsewhere is None:
+            self.logic.process(inputs, out)
+            return
+        done = done_elsewhere(
+            CallElsewhere((self,), False, [(train,) for train in inputs], sum(t.nbytes() for t in inputs), bytes_left_now())
+        )
+        for port, train in done.made:
+            out.emit(train, port)
+        out.take_side_rows(done.out)
 
     def snapshot(self) -> Buffer:
         """Return a copy of the state (`Operator.snapshot`)."""
@@ -219,13 +284,16 @@ class RunningOperator:
                 self.watch_begun += begun
                 self.watch_done += done
 
-    def begin(self, rows_max: int) -> OperatorCall | None:
-        """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""
+    def begin(self, rows_max: int, *, in_parts: bool = False) -> OperatorCall | None:
+        """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken.
+
+        `in_parts`: what one input gives is left in parts (`Cursor.take_parts`).
+        """
         with self.lock:
             # `started` moves before anything is taken: see the argument in frontier.py.
             self.started += 1
             places = [self.inputs[0].place()] if len(self.inputs) == 1 else [cursor.place() for cursor in self.inputs]
-            taken = self._take(rows_max)
+            taken = self._take(rows_max, in_parts)
             if taken is None:
                 self.started -= 1
                 return None
@@ -238,9 +306,16 @@ class RunningOperator:
                 cursor.put_back(place)
             call.taken = [t for t in (cursor.take(ALL_ROWS, seq) for cursor in self.inputs) if t is not None]
 
-    def _take(self, rows_max: int) -> list[Portion] | None:
+    def undo(self, call: OperatorCall) -> None:
+        """Put back what the call taken last took: nothing has come of it."""
+        with self.lock:
+            for cursor, place in zip(self.inputs, call.places, strict=True):
+                cursor.put_back(place)
+            self.started -= 1
+
+    def _take(self, rows_max: int, in_parts: bool) -> list[Portion] | None:
         if len(self.inputs) == 1:
-            one = self.inputs[0].take(rows_max)
+            one = self.inputs[0].take_parts(rows_max) if in_parts else self.inputs[0].take(rows_max)
             return None if one is None else [one]
         upto = interval_end(self.inputs, rows_max)
         if upto is None:
@@ -270,6 +345,12 @@ class RunningOperator:
         if self.started != started:
             return log.hi
         return max(bound, log.hi)
+
+
+def bytes_left_now() -> BytesLeft:
+    """Return what tells how much the call under way on this thread may still make."""
+    allowance = own()
+    return unbounded if allowance is None or not allowance.active else allowance.left
 
 
 class RemovedOperator(Operator):

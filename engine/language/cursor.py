@@ -283,9 +283,10 @@ class TokenCursor(ExpressionParser):
         else:
             name = self.dashed_name("option")
         self.expect_symbol(TokenType.EQ, "=", f"after {name}")
-        return Option(name, self._option_value(name), place)
+        return Option(name, self.option_value(name), place)
 
-    def _option_value(self, name: str) -> str | int | float | bool:
+    def option_value(self, name: str) -> str | int | float | bool:
+        """Take the value of an option."""
         if self.takes_symbol(TokenType.STRING):
             return self.previous.text
         if self.takes_symbol(TokenType.TRUE):

@@ -82,7 +82,7 @@ def _check_archive(definition: StreamDefinition, name: statements.Name) -> None:
             )
 
 
-_KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION")
+_KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION", "SOURCE", "SINK")
 _STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "ARCHIVE", "RATE")
 
 
@@ -116,6 +116,10 @@ class DefinitionParser(TypeParser, SelectParser):
             return self._create_query(exists_ok)
         if kind == "FUNCTION":
             return create_function(self, exists_ok)
+        if kind in ("SOURCE", "SINK"):
+            from millstream.engine.language.connector_parser import create_connector  # loaded by the first that is read
+
+            return create_connector(self, statements.ConnectorKind(kind), exists_ok)
         return self._create_class(exists_ok)
 
     # -- streams --------------------------------------------------------------------------------------------------------------
@@ -360,7 +364,7 @@ class DefinitionParser(TypeParser, SelectParser):
         definition = statements.ClassDefinition(self.name("class name", check=True).text)
         seen: set[str] = set()
         while not self.at_end():
-            word = self.choice(("PRIORITY", "TARGET", "SHED", "NEVER SHED"), "in CREATE CLASS")
+            word = self.choice(("PRIORITY", "TARGET", "SHED", "NEVER SHED", "WORKERS"), "in CREATE CLASS")
             group = "SHED" if word.endswith("SHED") else word
             if group in seen:
                 raise self.problem(f"{group} is given twice", self.previous)
@@ -370,6 +374,14 @@ class DefinitionParser(TypeParser, SelectParser):
             self.unexpected(["PRIORITY"])
         return statements.CreateClass(definition, exists_ok)
 
+    def _workers(self) -> tuple[int, ...]:
+        found: list[int] = []
+        while not found or self.takes_symbol(TokenType.COMMA):
+            found.append(self.integer("WORKERS"))
+            if found[-1] in found[:-1]:
+                raise self.problem(f"worker {found[-1]} is named twice", self.previous)
+        return tuple(found)
+
     def _class_clause(self, definition: statements.ClassDefinition, word: str) -> statements.ClassDefinition:
         if word == "PRIORITY":
             priority = self.number("PRIORITY")
@@ -378,4 +390,6 @@ class DefinitionParser(TypeParser, SelectParser):
             return replace(definition, priority=priority)
         if word == "TARGET":
             return replace(definition, target_us=self.duration("TARGET"))
+        if word == "WORKERS":
+            return replace(definition, workers=self._workers())
         return replace(definition, may_shed=word == "SHED")

@@ -50,7 +50,6 @@ _FOLLOWS = "join what follows what: FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN 
 _UPSERT = "a row published to a table replaces the row with its key; a row whose column op is '-' deletes it"
 
 STATEMENTS = (
-    ("CREATE SINK", "Flink, RisingWave", "results go to subscribers: CREATE QUERY name AS SELECT …, then millstream tail name"),
     ("CREATE MATERIALIZED VIEW", "PostgreSQL", "write CREATE QUERY name AS SELECT …; FETCH QUERY name reads its answer so far"),
     ("CREATE VIEW | CREATE TEMPORARY VIEW | CREATE TEMP VIEW", "PostgreSQL, Flink, Spark", _DERIVED),
     ("CREATE OR REPLACE", "ksqlDB, PostgreSQL, Spark", "DROP it first, or write CREATE … IF NOT EXISTS"),
@@ -79,9 +78,9 @@ STATEMENTS = (
     ),
     ("CREATE DATABASE | CREATE CATALOG | USE", "PostgreSQL, Flink, Spark, InfluxDB", "a server has one catalogue, and it is in use"),
     (
-        "CREATE SOURCE | CREATE CONNECTOR | CREATE SINK CONNECTOR",
-        "ksqlDB, RisingWave",
-        "rows come from clients: CREATE STREAM name (…), then millstream publish name FILE, or millstream feed run for stored data",
+        "CREATE CONNECTOR | CREATE SOURCE CONNECTOR | CREATE SINK CONNECTOR",
+        "ksqlDB",
+        "write CREATE SOURCE name INTO stream WITH (connector = '…'), or CREATE SINK name FROM query WITH (connector = '…')",
     ),
     ("CREATE TYPE | CREATE DOMAIN", "ksqlDB, PostgreSQL", "columns have the types of docs/language.md"),
     ("UPDATE | DELETE | MERGE | UPSERT", "PostgreSQL, Spark, Esper", _UPSERT),

@@ -52,6 +52,8 @@ class StatementParser(DefinitionParser):
                 if verb in (statements.QueryVerb.START, statements.QueryVerb.STOP) and self.takes("RECORDING"):
                     what = next((one for one in statements.Recorded if self.takes(one.value)), statements.Recorded.ARRIVALS)
                     return statements.SetRecording(what, verb is statements.QueryVerb.START)
+                if verb in (statements.QueryVerb.PAUSE, statements.QueryVerb.RESUME) and (kind := self._connector_kind()) is not None:
+                    return statements.ChangeConnector(kind, verb, self.name(f"{kind.noun} name"))
                 self.expect("QUERY", where=f"after {verb.value}")
                 return statements.ChangeQuery(verb, self.name("query name"))
         return self._inspection()
@@ -68,6 +70,10 @@ class StatementParser(DefinitionParser):
             return self._explain()
         if self.takes("SET"):
             return self._set_policy()
+        if self.sees("REPORT"):
+            self.advance()
+            kind = statements.ConnectorKind(self.choice([k.value for k in statements.ConnectorKind], "after REPORT"))
+            return statements.ReportConnector(kind, self.name(f"{kind.noun} name"), self.string("a report"))
         raise self.unexpected_error(STATEMENT_WORDS[:13])
 
     def _insert(self) -> statements.Statement:
@@ -94,13 +100,24 @@ class StatementParser(DefinitionParser):
         self.expect_symbol(TokenType.R_PAREN, ")", "after the row")
         return values
 
+    def _connector_kind(self) -> statements.ConnectorKind | None:
+        """Take SOURCE or SINK before a name."""
+        return next((kind for kind in statements.ConnectorKind if self.following and self.takes(kind.value)), None)
+
     def _drop(self) -> statements.Statement:
+        connector = self._connector_kind()
+        if connector is not None:
+            missing_ok = self.takes("IF", "EXISTS")
+            return statements.DropConnector(connector, self.name(f"{connector.noun} name"), missing_ok)
         kind = statements.ObjectKind(self.choice([k.value for k in statements.ObjectKind], "after DROP"))
         exists_ok = self.takes("IF", "EXISTS")
         name = self.name(f"{kind.value.lower()} name")
         return statements.Drop(kind, name, self.takes("CASCADE"), exists_ok)
 
     def _explain(self) -> statements.Statement:
+        connector = self._connector_kind()
+        if connector is not None:
+            return statements.ExplainConnector(connector, self.name(f"{connector.noun} name"))
         mode = statements.ExplainMode.PLAN
         for candidate in (statements.ExplainMode.SEMANTICS, statements.ExplainMode.ANALYZE, statements.ExplainMode.QOS):
             if self.following and self.takes(candidate.value):

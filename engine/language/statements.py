@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition
@@ -238,6 +238,8 @@ class ShowWhat(Enum):
     MEASURES = "MEASURES"
     SCHEDULER = "SCHEDULER"
     WORKERS = "WORKERS"
+    SOURCES = "SOURCES"
+    SINKS = "SINKS"
 
 
 class ExplainMode(Enum):
@@ -323,17 +325,18 @@ class CreateQuery(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ClassDefinition:
-    """A query class: priority (greater is more important), delay target in µs, whether its input may be shed."""
+    """A query class: priority (greater is more important), delay target in µs, whether its input may be shed, its workers (none: any)."""
 
     name: str
     priority: float = 1.0
     target_us: int | None = None
     may_shed: bool = False
+    workers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CreateClass(Statement):
-    """CREATE CLASS name PRIORITY n [TARGET d] [SHED | NEVER SHED]."""
+    """CREATE CLASS name PRIORITY n [TARGET d] [SHED | NEVER SHED] [WORKERS n, …]."""
 
     definition: ClassDefinition
     if_not_exists: bool = False
@@ -426,6 +429,86 @@ class SetPolicy(Statement):
 
     name: Name
     options: tuple[Option, ...] = ()
+
+
+class ConnectorKind(Enum):
+    """Which way a connector goes: rows into a stream, or results out of a query."""
+
+    SOURCE = "SOURCE"
+    SINK = "SINK"
+
+    @property
+    def noun(self) -> str:
+        """The word in a sentence."""
+        return self.value.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentName:
+    """ENV('NAME'): the value of a variable where the connector runs, so that no secret stands in a statement."""
+
+    variable: str
+
+
+ConnectorValue: TypeAlias = str | int | float | bool | EnvironmentName
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorDefinition:
+    """A source or sink: the stream or query that is its `target`, and its options as they were written."""
+
+    kind: ConnectorKind
+    name: str
+    target: str
+    options: tuple[tuple[str, ConnectorValue], ...]
+
+    def option(self, name: str) -> str:
+        """Return an option as text, the empty one when it is not there."""
+        value = dict(self.options).get(name, "")
+        return "" if isinstance(value, EnvironmentName) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateConnector(Statement):
+    """CREATE SOURCE name INTO stream WITH (…), CREATE SINK name FROM query WITH (…)."""
+
+    definition: ConnectorDefinition
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropConnector(Statement):
+    """DROP SOURCE | SINK [IF EXISTS] name."""
+
+    kind: ConnectorKind
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeConnector(Statement):
+    """PAUSE | RESUME SOURCE | SINK name."""
+
+    kind: ConnectorKind
+    verb: QueryVerb
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainConnector(Statement):
+    """EXPLAIN SOURCE | SINK name."""
+
+    kind: ConnectorKind
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class ReportConnector(Statement):
+    """REPORT SOURCE | SINK name 'json': what `millstream connect` tells of one."""
+
+    kind: ConnectorKind
+    name: Name
+    report: str
 
 
 class Recorded(Enum):

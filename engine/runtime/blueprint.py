@@ -123,7 +123,7 @@ class RunningQuery:
     reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came. `bytes_max` is the bound on its
     memory where it has one of its own, `results_bytes` tells what its results occupy that the owner keeps. `failed`: it has ended and
     is about to be taken out. `sheds`: its class may be shed. `past`: sources of its own that it reads, None
-    where it reads the live ones.
+    where it reads the live ones. `workers`: those that its class names, none for all.
     """
 
     node: QueryNode
@@ -140,6 +140,7 @@ class RunningQuery:
     failed: bool = False
     sheds: bool = False
     past: PastSources | None = None
+    workers: tuple[int, ...] = ()
 
     def abandon(self) -> None:
         """Do no more work for it, a call under way included: it is about to be taken out. From any thread."""

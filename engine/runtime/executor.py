@@ -43,7 +43,8 @@ class Executor:
         allowance.active = True
         try:
             chain = self._chains.find(order.steps, 0) if self._chains is not None and order.steps else None
-            if chain is not None and chain.ends_in_sink and chain.length == len(order.steps):
+            is_here = self._network.placement is None or chain is None or not chain.goes_there
+            if chain is not None and chain.ends_in_sink and chain.length == len(order.steps) and is_here:
                 receipt = self._run_alone(chain, order, clock_ns, allowance)
                 if receipt is not None:
                     return receipt
@@ -64,35 +65,46 @@ class Executor:
         return None if now is None else WorkReceipt(order.id, tuple(receipts), (), tuple(emissions), started, now)
 
     def _run(self, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt:
+        books = OrderBooks(self, clock_ns, allowance)
+        started = clock_ns()
+        if self._network.placement is not None and self._chains is not None:
+            from millstream.engine.runtime.crossing import Crossing  # with one worker there is no other process
+
+            undone = Crossing(self._network, self._chains, books).run(order.steps, order.budget_ns)
+        else:
+            undone = self.run_steps(order.steps, order.budget_ns, books)
+        return WorkReceipt(order.id, tuple(books.receipts), undone, tuple(books.emissions), started, clock_ns())
+
+    def run_steps(self, steps: tuple[Step, ...], budget_ns: int | None, books: OrderBooks) -> tuple[Step, ...]:
+        """Do steps one after the other until they are done or the budget is used up, at least one; return those that are not done."""
+        clock_ns, allowance, receipts, emissions = books.clock_ns, books.allowance, books.receipts, books.emissions
         started = now = clock_ns()
-        receipts: Receipts = []
-        emissions: list[Emission] = []
         at = 0
-        while at < len(order.steps):
-            if at and order.budget_ns is not None and now - started >= order.budget_ns:
+        while at < len(steps):
+            if at and budget_ns is not None and now - started >= budget_ns:
                 break
-            chain = self._chains.find(order.steps, at) if self._chains is not None else None
+            chain = self._chains.find(steps, at) if self._chains is not None else None
             if chain is not None and chain.has_nothing:
                 receipts.extend(chain.nothing_done)
                 at += chain.length
                 continue
             if chain is not None and chain.is_due_to_fuse:
-                steps = order.steps if chain.length == len(order.steps) else order.steps[at : at + chain.length]
-                done = self._run_chain(chain, steps, now, clock_ns, receipts, emissions, allowance)
+                some = steps if chain.length == len(steps) else steps[at : at + chain.length]
+                done = self._run_chain(chain, some, now, clock_ns, receipts, emissions, allowance)
                 if done is not None:
                     at += chain.length
                     now = done
                     continue
             if chain is not None:
                 chain.runs += 1
-            for step in order.steps[at : at + (1 if chain is None else chain.length)]:
+            for step in steps[at : at + (1 if chain is None else chain.length)]:
                 receipt = self._run_step(step, clock_ns, emissions, allowance)
                 receipts.append(receipt)
                 if chain is not None:
                     chain.sample(receipt)
                 at += 1
             now = clock_ns()
-        return WorkReceipt(order.id, tuple(receipts), order.steps[at:], tuple(emissions), started, now)
+        return steps[at:]
 
     def _run_step(self, step: Step, clock_ns: Clock, emissions: list[Emission], allowance: Allowance) -> StepReceipt:
         started = clock_ns()
@@ -142,7 +154,7 @@ class Executor:
                 whole = False
                 continue
             except Exception as error:
-                self._fail(running, error)
+                self.fail(running, error)
                 return whole
             break
         counts.taken(call)
@@ -150,7 +162,7 @@ class Executor:
         if out.has_side_rows:
             pass_side_rows(self._network, running, out)
         if running.logic.sparse:
-            made = pass_to_sinks(made, counts.passed(self._emits(emissions, clock_ns)), self._fail)
+            made = pass_to_sinks(made, counts.passed(self._emits(emissions, clock_ns)), self.fail)
         counts.produced(running.finish(call, made))
         if running.watched:
             tell_watchers(self._network, running, inputs, out)
@@ -178,7 +190,8 @@ class Executor:
             out.take_side_rows(part)
         return made
 
-    def _fail(self, running: RunningOperator, error: Exception) -> None:
+    def fail(self, running: RunningOperator, error: Exception) -> None:
+        """Take down the queries of an operator that raised."""
         running.failed = True
         for query in list(self._network.queries_served(running.id)):
             self._network.end_query(query, running.id, error)
@@ -212,7 +225,7 @@ class Executor:
             try:
                 outcome = chain.run(rows_left if rows_left < limits.TRAIN_ROWS_MAX else limits.TRAIN_ROWS_MAX, to_sinks)
             except Exception as error:
-                self._fail(tail, error)
+                self.fail(tail, error)
                 return clock_ns()
             if outcome is None:
                 if tail.watched:
@@ -224,10 +237,7 @@ class Executor:
             cost = now - began
             if allowance.waited_ns:
                 cost, allowance.waited_ns = max(0, cost - allowance.waited_ns), 0
-            self._count_run(chain, outcome, cost, now, receipts, emissions)
-            tail.unseen_bytes += outcome.taken.bytes + allowance.claimed
-            if tail.unseen_bytes >= limits.CLAIM_BYTES_MIN:
-                self._network.memory.passed(tail)
+            self.count_run(chain, outcome, cost, now, receipts, emissions, allowance.claimed)
             rows_left -= outcome.taken.rows
             if head.position >= target:
                 break
@@ -235,7 +245,7 @@ class Executor:
 
     def _to_sinks(self, emissions: list[Emission], clock_ns: Clock) -> Callable[[Made], Made]:
         left = self._emits(emissions, clock_ns)
-        return lambda made: pass_to_sinks(made, left, self._fail)
+        return lambda made: pass_to_sinks(made, left, self.fail)
 
     @staticmethod
     def _emits(emissions: list[Emission], clock_ns: Clock) -> Left:
@@ -244,8 +254,15 @@ class Executor:
 
         return left
 
-    def _count_run(
-        self, chain: FusedChain, outcome: ChainOutcome, cost_ns: int, now_ns: int, receipts: Receipts, emissions: list[Emission]
+    def count_run(
+        self,
+        chain: FusedChain,
+        outcome: ChainOutcome,
+        cost_ns: int,
+        now_ns: int,
+        receipts: Receipts,
+        emissions: list[Emission],
+        claimed: int,
     ) -> None:
         """Add the run to the receipts: in columns with those before it in the order where it is plain, else with one of its own."""
         tail = chain.operators[-1]
@@ -257,6 +274,9 @@ class Executor:
                 emissions.append(emission_of(chain.ids[-1], outcome.to_tail, now_ns))
         if tail.watched:
             self._tell_of_chain(tail, outcome)
+        tail.unseen_bytes += outcome.taken.bytes + claimed
+        if tail.unseen_bytes >= limits.CLAIM_BYTES_MIN:
+            self._network.memory.passed(tail)
 
     def _tell_of_chain(self, tail: RunningOperator, outcome: ChainOutcome) -> None:
         if outcome.to_tail is not None and outcome.side is not None:
@@ -266,6 +286,37 @@ class Executor:
             settle_watchers(self._network, tail)
 
 
+class OrderBooks:
+    """What was done of an order so far."""
+
+    def __init__(self, executor: Executor, clock_ns: Clock, allowance: Allowance) -> None:
+        self._executor = executor
+        self.clock_ns = clock_ns
+        self.allowance = allowance
+        self.receipts: Receipts = []
+        self.emissions: list[Emission] = []
+
+    def chain_done(self, chain: FusedChain, outcome: ChainOutcome, cost_ns: int, claimed: int) -> None:
+        """A chain has run."""
+        self._executor.count_run(chain, outcome, cost_ns, self.clock_ns(), self.receipts, self.emissions, claimed)
+
+    def failed(self, running: RunningOperator, error: Exception) -> None:
+        """An operator has raised."""
+        self._executor.fail(running, error)
+
+    def left(self, sink: RunningOperator, train: Train) -> None:
+        """Results have left."""
+        self.emissions.append(emission_of(sink.id, train, self.clock_ns()))
+
+    def to_sinks(self, made: Made) -> Made:
+        """Hand on what a shared aggregate has for sinks."""
+        return pass_to_sinks(made, self.left, self._executor.fail)
+
+    def run_here(self, steps: tuple[Step, ...]) -> None:
+        """Run steps one after the other."""
+        self._executor.run_steps(steps, None, self)
+
+
 def _halves(train: Train) -> tuple[Train, Train] | None:
     """Return a train in two parts of about as many rows; None where all of its rows have one arrival number."""
     seqs = train.seq.array()
@@ -273,6 +324,9 @@ def _halves(train: Train) -> tuple[Train, Train] | None:
         return None
     middle = int(seqs[len(seqs) // 2])
     return train.split_at(middle if middle > seqs[0] else int(seqs[np.searchsorted(seqs, middle, side="right")]))
+
+
+MANY_STEPS = 64
 
 
 class StepCounts:
@@ -347,5 +401,15 @@ def emission_of(operator: OperatorId, train: Train, finished_ns: int) -> Emissio
     """Return the results that left, with the distinct arrivals that caused them."""
     if train.arrival.is_constant:
         return Emission(operator, train.rows, finished_ns, (train.arrival.start_ns,), (train.rows,))
-    arrivals, counts = np.unique(train.arrival.at(train.seq.array()), return_counts=True)
-    return Emission(operator, train.rows, finished_ns, tuple(arrivals.tolist()), tuple(counts.tolist()))
+    first, times = train.arrival.steps()
+    if len(first) > MANY_STEPS:
+        arrivals, counts = np.unique(train.arrival.at(train.seq.array()), return_counts=True)
+        return Emission(operator, train.rows, finished_ns, tuple(arrivals.tolist()), tuple(counts.tolist()))
+    # Trains that were joined: a few steps and many rows, which are in the order of their arrival numbers.
+    upto = [*np.searchsorted(train.seq.array(), first[1:]).tolist(), train.rows]
+    begun, by_time = 0, dict[int, int]()
+    for time, end in zip(times.tolist(), upto, strict=True):
+        if end > begun:
+            by_time[time] = by_time.get(time, 0) + end - begun
+            begun = end
+    return Emission(operator, train.rows, finished_ns, tuple(sorted(by_time)), tuple(by_time[time] for time in sorted(by_time)))

@@ -242,7 +242,13 @@ class Network:
         self._announced.update(n.id for n in source_nodes)
         key = (class_node.id, "" if shed_by is None else shed_by.text)
         self.queries[blueprint.query.id] = RunningQuery(
-            blueprint.query, blueprint, key, bytes_max=query.options.memory_bytes_max, sheds=class_node.may_shed, past=past
+            blueprint.query,
+            blueprint,
+            key,
+            bytes_max=query.options.memory_bytes_max,
+            sheds=class_node.may_shed,
+            past=past,
+            workers=class_node.workers,
         )
         return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 

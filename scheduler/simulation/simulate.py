@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from millstream.engine.data.graph import LogId, OperatorId
+from millstream.engine.data.graph import GraphDelta, LogId, OperatorId
 from millstream.engine.data.work import Emission, WorkReceipt
 from millstream.scheduler.contracts import Selector
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.drivers.virtual import DecisionCost, VirtualDriver
 from millstream.scheduler.errors import SchedulerError
-from millstream.scheduler.events import Arrived, QueryAdded
+from millstream.scheduler.events import Arrived, Placed, QueryAdded
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
+from millstream.scheduler.placement import WorkerLoad, choose
 from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.executor import BoxExecutor
 from millstream.scheduler.simulation.express import ExpressCore, ExpressLane
@@ -32,11 +34,10 @@ _FOREVER_NS = 1 << 62
 class RunSettings:
     """How a workload is run.
 
-    `train` and `schedule` for policies that name none; `workers` that work at a time, `budget_ns` after which an order gives its worker
-    back; `load` the load manager in place of the workload's; `charge` what deciding costs;
-    `adapt` whether measurements replace what is declared; `lane`
-    False keeps to one order at a time; `sample_ns` how often memory is looked at beside at arrivals; `until_ns` stops there, else the
-    run ends when nothing waits; `setup` is called with the core before the first arrival.
+    `train` and `schedule` for policies that name none; `workers` that work at a time, each on operators of its own, as a server's do
+    (placement.py); `budget_ns` after which an order gives its worker back; `load` the load manager in place of the workload's; `charge`
+    what deciding costs; `adapt` whether measurements replace what is declared; `lane` False keeps to one order at a time; `sample_ns` how
+    often memory is looked at beside at arrivals; `until_ns` stops there, else the run ends when nothing waits.
     """
 
     train: TrainShape = field(default_factory=lambda: TrainShape(count=1))
@@ -60,11 +61,26 @@ def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, setting
     return _Run(work, PolicySpec.parse(policy) if isinstance(policy, str) else policy, seed, settings or RunSettings()).run()
 
 
+def placed(deltas: Sequence[GraphDelta], workers: int) -> dict[OperatorId, int]:
+    """Return the worker of each operator, for queries that come in this order to a server that is idle."""
+    worker_of: dict[OperatorId, int] = {}
+    pinned = {node.id: node.workers for delta in deltas for node in delta.classes}
+    for delta in deltas:
+        new = [node.id for node in delta.operators if node.inputs]
+        beside = {worker_of[operator] for operator in delta.query.operators if operator in worker_of}
+        counts = Counter(worker_of.values())
+        loads = [WorkerLoad(number, 0.0, counts[number]) for number in range(1, workers + 1)]
+        worker = choose(loads, sorted(beside), pinned.get(delta.query.class_id, ())).worker
+        worker_of.update(dict.fromkeys(new, worker))
+    return worker_of
+
+
 class _Run:
     def __init__(self, work: Workload, policy: PolicySpec, seed: int, settings: RunSettings) -> None:
         self.work, self.policy, self.seed, self.settings = work, policy, seed, settings
         conditions = CoreSettings(
             orders_max=settings.workers,
+            workers=settings.workers if settings.workers > 1 else 0,
             train=settings.train,
             schedule=settings.schedule,
             budget_ns=settings.budget_ns,
@@ -97,6 +113,9 @@ class _Run:
         self.driver.run_until(0)
         if self.problems:
             raise SimulationError(self.problems[0])
+        if self.settings.workers > 1:
+            self.driver.post(Placed(tuple(placed(work.deltas, self.settings.workers).items())))
+            self.driver.run_until(0)
         # What it took to take the queries in is not the policy's doing.
         self.driver.now_ns = 0
         self.driver.begin_charging()

@@ -74,6 +74,7 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
 @click.option("--measure", "measures", help="Measures to draw, separated by commas, by the names that --format csv gives.")
 @click.option("--train", help="Train of policies that name none: a count, a share of the queue, or all.")
 @click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), callback=_finite, help="Scale the costs to this load.")
+@click.option("--workers", type=click.IntRange(1, 1_024), help="Workers, instead of the recording's (1 for a workload).")
 @click.option("--load", type=click.Choice(LOADS), help="Load manager, instead of the workload's.")
 @click.option("--adapt", is_flag=True, help="Let measurements replace declared costs and selectivities.")
 @click.option("--decision-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Cost of a decision in µs.")
@@ -189,7 +190,8 @@ class _Runs:
         if options["utilisation"] is not None:
             self.work = self.work.at_utilisation(options["utilisation"])
         settings = _settings(settings, options["train"], options["adapt"], options["decision_us"], options["evaluation_us"])
-        outcome = run(self.work, policy, seed=seed, settings=replace(settings, load=self._load))
+        workers = options["workers"] or settings.workers
+        outcome = run(self.work, policy, seed=seed, settings=replace(settings, load=self._load, workers=int(workers)))
         if self._keep:
             self.outcomes.append(outcome)
         return {"policy": outcome.policy, **outcome.summary()}

@@ -88,12 +88,14 @@ WORKER_COLUMNS = (
     ("operators", "BIGINT"),
     ("load_percent", "DOUBLE"),
     ("calls", "BIGINT"),
+    ("moves", "BIGINT"),
     ("state_bytes", "BIGINT"),
     ("kept_bytes", "BIGINT"),
     ("ends", "BIGINT"),
     ("last_end", "TEXT"),
 )
-"""What SHOW WORKERS says of each: the part of the time that it was at work, input kept to do again, how often it ended, how last."""
+"""What SHOW WORKERS says of each: the part of the time that it was at work, groups of queries that moved to it, input kept to do again,
+how often it ended, how last."""
 
 
 class PastFeeding(Protocol):

@@ -56,6 +56,7 @@ from millstream.server.journal.store import Store, StoredRun
 from millstream.server.results.outcome import Outcome
 
 if TYPE_CHECKING:
+    from millstream.server.host.connectors import Connectors
     from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
@@ -103,6 +104,7 @@ class EngineHost:
         self.intakes: dict[str, StreamIntake] = {}
         self.unfed: dict[str, StreamIntake] = {}
         """Those for which rows of the server's own wait until the disk takes them."""
+        self._connectors: Connectors | None = None
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._last_order = 0
         self.journaling: Durability | None = None
@@ -129,10 +131,25 @@ class EngineHost:
 
     # --- definitions ---
 
+    @property
+    def connectors(self) -> Connectors:
+        """The sources and sinks."""
+        if self._connectors is None:
+            from millstream.server.host.connectors import Connectors  # loaded by the first that is asked for
+
+            self._connectors = Connectors()
+        return self._connectors
+
+    @property
+    def has_connectors(self) -> bool:
+        """Whether there are sources or sinks."""
+        return self._connectors is not None and any(True for _ in self._connectors)
+
     def register_class(self, definition: ClassDefinition) -> None:
         """Give a class its node in the network."""
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
-        node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
+        may_shed, workers = definition.may_shed, definition.workers
+        node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, may_shed, workers)
         self.class_nodes[definition.name] = node
 
     def forget_class(self, name: str) -> None:

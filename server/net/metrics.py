@@ -14,6 +14,7 @@ from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import OutputReport
 from millstream.scheduler.optimiser.contract import DecisionOutcome, TargetState
+from millstream.server.host.contract import WORKER_COLUMNS
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import MeasuresSnapshot
 from millstream.server.net.loop import Bridge
@@ -97,6 +98,7 @@ class ServerCollector:
         yield from self._archives()
         yield from self._queries()
         yield from self._scheduler()
+        yield from _worker_families(self.server.host)
         yield from _target_families(self.server.host)
         if self._measured is not None:
             yield from _measured_families(self.server.host, self._measured)
@@ -199,6 +201,26 @@ class ServerCollector:
         yield CounterMetricFamily("millstream_scheduler_orders", "Work orders given out", value=statistics.orders)
         yield CounterMetricFamily("millstream_scheduler_busy_seconds", "Time spent in operators", value=statistics.busy_ns / 1e9)
         yield GaugeMetricFamily("millstream_scheduler_rows_waiting", "Rows in all queues", value=statistics.rows_waiting)
+
+
+def _worker_families(host: EngineHost) -> Iterator[Any]:
+    """Yield how busy each worker process was and what it has; nothing where operators run in the server."""
+    if host.workers is None:
+        return
+    load = GaugeMetricFamily("millstream_worker_load", "Part of the last seconds that a worker was at work", labels=["worker"])
+    operators = GaugeMetricFamily("millstream_worker_operators", "Operators that a worker has", labels=["worker"])
+    state = GaugeMetricFamily("millstream_worker_state_bytes", "State of its operators", labels=["worker"])
+    calls = CounterMetricFamily("millstream_worker_calls", "Steps that it has done", labels=["worker"])
+    moves = CounterMetricFamily("millstream_worker_moves", "Groups of queries that moved to it", labels=["worker"])
+    ends = CounterMetricFamily("millstream_worker_ends", "How often its process ended", labels=["worker"])
+    names = [name for name, _ in WORKER_COLUMNS]
+    for shown in host.workers.shown():
+        row = dict(zip(names, shown, strict=True))
+        label = [str(row["worker"])]
+        load.add_metric(label, row["load_percent"] / 100.0)
+        for family, name in ((operators, "operators"), (state, "state_bytes"), (calls, "calls"), (moves, "moves"), (ends, "ends")):
+            family.add_metric(label, row[name])
+    yield from (load, operators, state, calls, moves, ends)
 
 
 def _target_families(host: EngineHost) -> Iterator[Any]:

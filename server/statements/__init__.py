@@ -19,6 +19,14 @@ from millstream.server.statements.functions import create_function
 from millstream.server.statements.selects import create_query, insert_select, insert_values, select
 from millstream.server.statements.show import describe, show
 
+
+def _of_connectors(host: Any, statement: Any, context: Any) -> Outcome:
+    """Execute a statement about sources and sinks."""
+    from millstream.server.statements.connectors import EXECUTORS as OF_CONNECTORS  # loaded by the first of them
+
+    return OF_CONNECTORS[type(statement)](host, statement, context)
+
+
 EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.SelectStatement: select,
     say.Fetch: fetch,
@@ -37,4 +45,9 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.Explain: explain,
     say.SetPolicy: set_policy,
     say.SetRecording: record,
+    say.CreateConnector: _of_connectors,
+    say.DropConnector: _of_connectors,
+    say.ChangeConnector: _of_connectors,
+    say.ExplainConnector: _of_connectors,
+    say.ReportConnector: _of_connectors,
 }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.data.errors import InUse, UnknownName
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
-from millstream.engine.language.statements import Drop, ObjectKind
+from millstream.engine.language.statements import ConnectorKind, Drop, ObjectKind
 from millstream.engine.plan.catalog import noun_of
 from millstream.server.host import running
 from millstream.server.host.queries import Query
@@ -29,6 +29,7 @@ def drop(host: EngineHost, statement: Drop, context: Context) -> Outcome:
 
 def _drop_query(host: EngineHost, statement: Drop) -> Outcome:
     query = host.queries.get(statement.name.text)
+    _check_connectors(host, ConnectorKind.SINK, f"query {query.name}", query.name)
     running.strike(host, query)
     return said(f"query {query.name} dropped")
 
@@ -73,6 +74,7 @@ def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
         is_a = noun_of(found)
         raise UnknownName(f"{name} is a {is_a}", hint=f"write DROP {is_a.upper()} {name}")
     _check_side_outputs(host, name)
+    _check_connectors(host, ConnectorKind.SOURCE, f"{noun_of(found)} {name}", name)
     feeders = [q for q in host.queries if q.target == name]
     readers = [*host.catalog.dependents(name), *(q.name for q in feeders)]
     if readers and not statement.cascade:
@@ -84,6 +86,14 @@ def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
         dropped = _Dropped(host, f"{noun_of(found)} {name} was dropped")
         dropped.relation_and_readers(name)
     return said(*dropped.notices)
+
+
+def _check_connectors(host: EngineHost, kind: ConnectorKind, what: str, target: str) -> None:
+    """What a source fills or a sink reads is dropped after it: they run elsewhere, and may be at work."""
+    users = host.connectors.users_of(kind, target) if host.has_connectors else []
+    if users:
+        verb = "filled by source" if kind is ConnectorKind.SOURCE else "read by sink"
+        raise InUse(f"{what} is {verb} {', '.join(users)}", hint=f"write DROP {kind.value} {users[0]} first")
 
 
 def _check_side_outputs(host: EngineHost, name: str) -> None:

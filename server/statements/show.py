@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.schema import ArchiveRule, Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
-from millstream.engine.language.statements import ClassDefinition, Describe, ObjectKind, Show, ShowWhat
+from millstream.engine.language.statements import ClassDefinition, ConnectorKind, Describe, ObjectKind, Show, ShowWhat
 from millstream.engine.runtime.bill import bills
 from millstream.scheduler import catalog as policies
 from millstream.scheduler.load.contract import ClassLoad
@@ -71,6 +72,12 @@ _DESCRIBED = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "
 def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
     """Return the table asked for."""
     return _SHOWN[statement.what](host)
+
+
+def _connectors(host: EngineHost, kind: ConnectorKind) -> Outcome:
+    from millstream.server.statements.connectors import shown  # loaded by the first that is asked for
+
+    return shown(host, kind)
 
 
 def _streams(host: EngineHost) -> Outcome:
@@ -352,6 +359,8 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.DECISIONS: _decisions,
     ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,
+    ShowWhat.SOURCES: partial(_connectors, kind=ConnectorKind.SOURCE),
+    ShowWhat.SINKS: partial(_connectors, kind=ConnectorKind.SINK),
 }
 
 
@@ -373,6 +382,7 @@ def describe(host: EngineHost, statement: Describe, context: Context) -> Outcome
 def _class(found: ClassDefinition) -> Outcome:
     target = "none" if found.target_us is None else f"{found.target_us / 1_000:g} ms"
     rows = [("priority", f"{found.priority:g}"), ("target", target), ("shedding", "allowed" if found.may_shed else "never")]
+    rows.append(("workers", ", ".join(map(str, found.workers)) or "any"))
     return table([("property", "TEXT"), ("value", "TEXT")], rows)
 
 

@@ -1,27 +1,40 @@
 """The way to a worker and back: two stretches of shared memory that hold one message each, and an eventfd for each that says it is there.
 
-A worker has a few channels and serves them in turn; whoever asks has one for himself until the answer is there. So one order is under way
-while the next one waits before the worker's door, and no lock is needed. A stretch grows with the messages and is cut when a large one has
-been read.
+A worker has a few channels and serves them in the order in which they were written to; whoever asks has one for himself until the answer
+is there. So one order is under way while the next one waits before the worker's door. A stretch grows with the messages and is cut when
+a large one has been read. What an answer brings lies in segments of the worker's own, where the server reads it.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
 import numpy as np
 
-HEAD = Struct("<QQ")  # bytes of the msgpack value, bytes behind it
-STATE_AT = HEAD.size  # one byte: what the worker does with it
+HEAD = Struct("<QQQqQ")  # which message, bytes of the msgpack value, bytes behind it, the segment where these lie, and where in it
+STATE_AT = HEAD.size
+STATE = Struct("<Q")  # which call of the request the worker is at, from 1 on; 0 while it is at none
 FRONT = 64
-IDLE, RUNNING = 0, 1
+HERE = -1  # the segment of bytes that lie behind the value itself
 BYTES_MIN = 256 * 1024
 BYTES_KEPT_MAX = 8 * 1024 * 1024
 MESSAGE_BYTES_MAX = 1024 * 1024 * 1024  # of either: an order's rows and what comes of them
+
+
+Message = tuple[bytes, Sequence[np.ndarray[Any, Any]], int]
+"""The msgpack value, the arrays behind it, and the bytes that they take."""
+
+
+def copy_into(memory: np.ndarray[Any, Any], bodies: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Copy arrays one behind the other, each at a multiple of 8 bytes."""
+    at = 0
+    for body in bodies:
+        memory[at : at + body.nbytes] = body.reshape(-1).view(np.uint8)
+        at += body.nbytes + -body.nbytes % 8
 
 
 class TooLarge(Exception):
@@ -45,41 +58,49 @@ class Stretch:
             self._map = mmap.mmap(self.descriptor, length)
         return self._map
 
-    def write(self, head: bytes, bodies: Sequence[np.ndarray[Any, Any]], size: int) -> None:
-        """Put a message in; TooLarge where it is."""
+    def write(self, message: Message, number: int = 0, place: tuple[int, int] | None = None) -> None:
+        """Put a message in; TooLarge where it is. `place`: the segment and offset to which what stands behind it was written already."""
+        head, bodies, size = message
+        segment, offset = (HERE, 0) if place is None else place
         begin = FRONT + len(head) + -len(head) % 8
-        if begin + size > MESSAGE_BYTES_MAX:
-            raise TooLarge(f"a message of {begin + size} bytes")
-        memory = self._fit(begin + size)
-        HEAD.pack_into(memory, 0, len(head), size)
+        needed = begin + (size if segment == HERE else 0)
+        if needed > MESSAGE_BYTES_MAX:
+            raise TooLarge(f"a message of {needed} bytes")
+        memory = self._fit(needed)
+        HEAD.pack_into(memory, 0, number, len(head), size, segment, offset)
         memory[FRONT : FRONT + len(head)] = head
-        if not size:
-            return
-        whole = np.frombuffer(memory, np.uint8, size, begin)
-        at = 0
-        for body in bodies:
-            whole[at : at + body.nbytes] = body.reshape(-1).view(np.uint8)
-            at += body.nbytes + -body.nbytes % 8
+        if size and segment == HERE:
+            copy_into(np.frombuffer(memory, np.uint8, size, begin), bodies)
 
-    def read(self) -> tuple[bytes, bytes]:
-        """Return a copy of the message."""
+    @property
+    def number(self) -> int:
+        """Which message stands here."""
+        number: int = HEAD.unpack_from(self._map, 0)[0]
+        return number
+
+    def read(self, segment: Callable[[int], Any] | None = None) -> tuple[bytes, Any]:
+        """Return the message: a copy, save for what lies in a segment, whose memory `segment` finds."""
         memory = self._fit(FRONT)
-        head_size, size = HEAD.unpack_from(memory, 0)
+        _, head_size, size, place, offset = HEAD.unpack_from(memory, 0)
         begin = FRONT + head_size + -head_size % 8
-        found = memory[FRONT : FRONT + head_size], memory[begin : begin + size]
+        if place == HERE or segment is None:
+            found: tuple[bytes, Any] = memory[FRONT : FRONT + head_size], memory[begin : begin + size]
+        else:
+            found = memory[FRONT : FRONT + head_size], segment(place)[offset : offset + size]
         if len(memory) > BYTES_KEPT_MAX:
             os.ftruncate(self.descriptor, BYTES_MIN)
             self._map = mmap.mmap(self.descriptor, BYTES_MIN)
         return found
 
     @property
-    def state(self) -> int:
-        """What the worker does with the message."""
-        return self._map[STATE_AT]
+    def at(self) -> int:
+        """Which call of the request the worker is at, from 1 on, or 0."""
+        at: int = STATE.unpack_from(self._map, STATE_AT)[0]
+        return at
 
-    @state.setter
-    def state(self, state: int) -> None:
-        self._map[STATE_AT] = state
+    @at.setter
+    def at(self, call: int) -> None:
+        STATE.pack_into(self._map, STATE_AT, call)
 
     def close(self) -> None:
         """Close the descriptor; the memory goes with the last array over it."""

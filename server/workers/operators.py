@@ -3,58 +3,60 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 from millstream.engine.data import limits
-from millstream.engine.data.allowance import own
+from millstream.engine.data.allowance import own, unbounded
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
-from millstream.engine.flow.running import Elsewhere, RunningOperator
+from millstream.engine.flow.running import CallElsewhere, DoneElsewhere, RunningOperator
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 from millstream.engine.state.forms import Buffer
-from millstream.server.workers.process import Answer, Installed, KeptCall, Worker
-from millstream.server.workers.wire import Reader, Writer
+from millstream.server.workers.process import Answer, Asked, Installed, KeptCall, Telling, Worker
+from millstream.server.workers.wire import TELL_HELD, TELL_STATE, Reader, Writer
 
 KEPT_BYTES_MIN = 16 * 1024 * 1024  # of input since the last snapshot, before another one is made
 KEPT_BYTES_MAX = 256 * 1024 * 1024
 KEPT_CALLS_MAX = 4_096
+SNAPSHOT_ASIDE_BYTES = 8 * 1024 * 1024  # a larger one is asked for by itself
 SNAPSHOTS_WORTH = 4  # times the bytes of the last snapshot: making them is paid by as many bytes
 NO_BOUND = -1, ""
 _keys = count(1)
 
 
 class Placed:
-    """See `Elsewhere`. `why` says why it is in that worker."""
+    """See `Elsewhere`. `why` says why it is in that worker, which may be another one after a move."""
 
     def __init__(self, worker: Worker, running: RunningOperator, about: bytes, state: Buffer, why: str) -> None:
         self.worker = worker
         self.why = why
         self._running = running
+        self._about = about
         self.installed = Installed(next(_keys), about, state)
         worker.operators[self.installed.key] = self.installed
         self._held = running.logic.state_rows(), running.logic.state_bytes()
         self._wake_us = running.logic.wake_at_us()
         self._unasked = limits.CLAIM_BYTES_MIN  # bytes since it was asked what it holds
 
-    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
-        """Have the worker do it."""
-        answer = self._run((self._running,), inputs, is_chain=False)
-        self._emit(answer, inputs, out)
+    @property
+    def place(self) -> Worker:
+        """The worker."""
+        return self.worker
 
-    def carry(self, operators: Sequence[RunningOperator], train: Train, out: Emitter) -> tuple[Train | None, list[int]]:
-        """Have the worker do it."""
-        answer = self._run(operators, (train,), is_chain=True)
-        counts: list[int] = answer.told[1]
-        if len(counts) < len(operators):
-            self._emit(answer, (train,), out)
-            return None, counts
-        port, told = answer.told[2][0]
-        return answer.reader.train(told, self._running.outputs[port].schema, train.origin), counts
-
-    def is_beside(self, other: Elsewhere | None) -> bool:
-        """Whether another operator is in the same worker."""
-        return isinstance(other, Placed) and other.worker is self.worker
+    def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> list[DoneElsewhere | Exception | None]:
+        """Have the worker do calls of operators that it has."""
+        under_way = [_under_way(call) for call in calls]
+        began_ns = time.perf_counter_ns()
+        answers = self.worker.ask_all([one.asked for one in under_way], budget_ns)
+        allowance = own()
+        if allowance is not None:
+            at_work_ns = sum(answer.cost_ns for answer in answers if isinstance(answer, Answer))
+            allowance.waited_ns += max(0, time.perf_counter_ns() - began_ns - at_work_ns)
+        return [
+            answer if isinstance(answer, Exception | None) else one.done(answer) for one, answer in zip(under_way, answers, strict=True)
+        ]
 
     def snapshot(self) -> Buffer:
         """Ask the worker for it; where it has done nothing since the last one that is still it."""
@@ -82,63 +84,98 @@ class Placed:
         """Let the worker forget it."""
         self.worker.drop(self.installed)
 
+    def move(self, worker: Worker, why: str) -> None:
+        """Go on in another worker, with the state as it is; no call may be under way. Raises what `snapshot` raises, and stays then."""
+        state = self.snapshot()
+        self.worker.drop(self.installed)
+        self.worker, self.why = worker, why
+        self.installed = Installed(next(_keys), self._about, state)
+        worker.operators[self.installed.key] = self.installed
+
     # --- calls ---
 
-    def _run(self, operators: Sequence[RunningOperator], inputs: Sequence[Train], *, is_chain: bool) -> Answer:
-        placed = [o.elsewhere for o in operators]
-        installed = tuple(p.installed for p in placed if isinstance(p, Placed))
-        allowance = own()
-        left, bound = NO_BOUND if allowance is None or not allowance.active else allowance.left()
-        size = sum(t.nbytes() for t in inputs)
-        self._unasked += size
-        tell_held = self._unasked >= limits.CLAIM_BYTES_MIN
-        compose = _composed([one.key for one in installed], is_chain, inputs, len(self._running.outputs), left, bound, tell_held)
-        began_ns = time.perf_counter_ns()
-        answer = self.worker.ask(installed, compose)
-        if allowance is not None:
-            allowance.claimed = answer.claimed
-            allowance.waited_ns += max(0, time.perf_counter_ns() - began_ns - answer.cost_ns)
-        self._wake_us = answer.told[4]
-        if answer.told[5] is not None:
-            self._held, self._unasked = (answer.told[5][0], answer.told[5][1]), 0
-        if self._running.logic.stateful:
-            self._keep(KeptCall(installed, compose, size))
-        return answer
-
-    def _keep(self, call: KeptCall) -> None:
+    def note(self, answer: Answer, done: UnderWay) -> None:
+        """Note what the worker told of the operator after a call, and that it has seen the call."""
+        told = answer.told
+        self._wake_us = told[4]
+        self._unasked += done.size
+        if told[5] is not None:
+            self._held, self._unasked = (told[5][0], told[5][1]), 0
+        if not self._running.logic.stateful:
+            return
+        if told[6] is not None:
+            self.installed.stand(bytes(answer.reader.bytes(told[6])))
+            return
         one = self.installed
-        one.keep(call)
-        most = min(KEPT_BYTES_MAX, max(KEPT_BYTES_MIN, SNAPSHOTS_WORTH * len(one.snapshot or b"")))
-        if one.kept_bytes > most or len(one.kept) > KEPT_CALLS_MAX:
+        one.keep(KeptCall(done.asked.operators, done.asked.compose, done.size))
+        if len(one.snapshot or b"") > SNAPSHOT_ASIDE_BYTES and self.is_due_to_stand:
             self._stand()
+
+    def telling(self, size: int) -> int:
+        """Return what the worker is to tell after a call with so much input: what the operator holds, and its state."""
+        tell_held = TELL_HELD if self._unasked + size >= limits.CLAIM_BYTES_MIN else 0
+        is_small = len(self.installed.snapshot or b"") <= SNAPSHOT_ASIDE_BYTES
+        return tell_held | (TELL_STATE if is_small and self._running.logic.stateful and self.is_due_to_stand else 0)
+
+    @property
+    def is_due_to_stand(self) -> bool:
+        """Whether so much is kept that a snapshot is made."""
+        one = self.installed
+        most = min(KEPT_BYTES_MAX, max(KEPT_BYTES_MIN, SNAPSHOTS_WORTH * len(one.snapshot or b"")))
+        return one.kept_bytes > most or len(one.kept) > KEPT_CALLS_MAX
 
     def _stand(self) -> None:
         """Make a snapshot the one to go on from."""
         key = self.installed.key
-        answer = self.worker.ask((self.installed,), lambda writer: ["snapshot", key])
+        answer = self.worker.ask((self.installed,), lambda writer, telling: ["snapshot", key])
         self.installed.stand(bytes(answer.reader.bytes(answer.told[1])))
 
-    def _emit(self, answer: Answer, inputs: Sequence[Train], out: Emitter) -> None:
-        reader, (_, _, made, side, _, _) = answer.reader, answer.told
-        origin = inputs[0].origin if len(inputs) == 1 else tuple({id(o): o for t in inputs for o in t.origin}.values())
-        for port, told in made:
-            out.emit(reader.train(told, self._running.outputs[port].schema, origin), port)
+
+@dataclass(slots=True, eq=False)
+class UnderWay:
+    """A call that a worker is asked."""
+
+    call: CallElsewhere
+    asked: Asked
+    size: int
+
+    def done(self, answer: Answer) -> DoneElsewhere:
+        """Return what came of it."""
+        last = self.call.operators[-1]
+        there = last.elsewhere
+        assert isinstance(there, Placed)
+        reader, (_, counts, made, side, *_, cut, failure) = answer.reader, answer.told
+        call = self.call if cut is None else self.call.upto(cut)
+        there.note(answer, self if cut is None else _under_way(call))
+        origin = tuple({id(o): o for parts in call.inputs for train in parts for o in train.origin}.values())
+        error = None if failure is None else there.worker.error(failure)
+        found = DoneElsewhere(Emitter(len(last.outputs)), [], None, counts, answer.cost_ns, answer.claimed, cut, error)
+        if call.is_chain and len(counts) == len(call.operators):
+            found.train = reader.rows(made, last.outputs[0].schema, call.inputs[0], origin)
+            return found
+        found.made = [(port, reader.train(told, last.outputs[port].schema, origin)) for port, told in made]
         if side is not None:
-            _side_rows(reader, side, inputs, origin, out)
+            _side_rows(reader, side, [parts[-1] for parts in call.inputs], origin, found.out)
+        return found
 
 
-def _composed(
-    keys: list[int], is_chain: bool, inputs: Sequence[Train], outputs: int, left: int, bound: str, tell_held: bool
-) -> Callable[..., list[Any]]:
-    """Return what writes a call, now or again."""
+def _under_way(call: CallElsewhere) -> UnderWay:
+    placed = [operator.elsewhere for operator in call.operators]
+    installed = tuple(one.installed for one in placed if isinstance(one, Placed))
+    last = placed[-1]
+    assert isinstance(last, Placed)
+    left, bound = NO_BOUND if call.left is unbounded else call.left()
+    size = call.bytes
+    keys, inputs, is_chain, outputs = [one.key for one in installed], call.inputs, call.is_chain, len(call.operators[-1].outputs)
+    what = last.telling(size)
 
-    def compose(writer: Writer, discarded: bool = False) -> list[Any]:
-        told = [writer.train(train) for train in inputs]
+    def compose(writer: Writer, telling: Telling, discarded: bool = False) -> list[Any]:
+        told = [[telling.train(writer, train) for train in parts] for parts in inputs]
         if discarded:
-            return ["run", keys, is_chain, told, outputs, *NO_BOUND, False, True]
-        return ["run", keys, is_chain, told, outputs, left, bound, tell_held, False]
+            return ["run", keys, is_chain, told, outputs, *NO_BOUND, 0, True]
+        return ["run", keys, is_chain, told, outputs, left, bound, what, False]
 
-    return compose
+    return UnderWay(call, Asked(installed, compose), size)
 
 
 def _side_rows(reader: Reader, side: list[Any], inputs: Sequence[Train], origin: tuple[Train, ...], out: Emitter) -> None:

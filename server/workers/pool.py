@@ -17,12 +17,13 @@ from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.operators.build import kind_of
 from millstream.engine.runtime.network import Network
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
-from millstream.scheduler.placement import Choice, WorkerLoad, choose
+from millstream.scheduler.placement import Balance, Choice, GroupLoad, Move, WorkerLoad, choose
 from millstream.server.workers.operators import Placed
 from millstream.server.workers.process import Worker, WorkerBounds, about
 from millstream.server.workers.segments import SharedSegments
 
 FADE = 0.7  # weight of the past in a worker's load
+MOVED_BYTES_MAX = 128 * 1024 * 1024  # of a group's state: all orders wait while it is copied
 
 
 class Workers:
@@ -36,6 +37,9 @@ class Workers:
         self.on_place: Callable[[dict[OperatorId, int]], None] | None = None
         self._loads = [0.0] * (count + 1)
         self._looked: tuple[int, list[int]] | None = None
+        self._balance = Balance()
+        self._costs: dict[OperatorId, tuple[int, float]] = {}  # of each operator at the last look: in all, and as a part of the time
+        self.moves = [0] * (count + 1)
         network.placement = self
 
     # --- placement ---
@@ -64,8 +68,11 @@ class Workers:
     def _choose(self, going: Sequence[RunningOperator]) -> Choice:
         queries = {query.node.id: query for running in going for query in self._network.queries_served(running.id)}
         beside = {worker_of(o) for query in queries.values() for o in query.blueprint.operators if o.elsewhere is not None}
-        loads = [WorkerLoad(w.number, self._loads[w.number], len(w.operators)) for w in self.workers]
-        return choose(loads, sorted(beside))
+        pinned = next((query.workers for query in queries.values()), ())
+        return choose(self._worker_loads(), sorted(beside), pinned)
+
+    def _worker_loads(self) -> list[WorkerLoad]:
+        return [WorkerLoad(w.number, self._loads[w.number], len(w.operators)) for w in self.workers]
 
     def _movable(self, running: RunningOperator) -> bytes | str:
         """Return what a worker must know to build an operator, or why it stays."""
@@ -83,18 +90,73 @@ class Workers:
         except (pickle.PicklingError, TypeError, AttributeError):
             return "it calls a user's function, which has a process of its own"
 
+    # --- moves ---
+
+    def groups(self) -> list[list[RunningOperator]]:
+        """Return the operators that are in workers, those of queries that share some together."""
+        found: dict[int, list[RunningOperator]] = {}
+        group_of: dict[OperatorId, int] = {}
+        for number, query in enumerate(list(self._network.queries.values())):
+            members = [o for o in query.blueprint.operators if o.elsewhere is not None]
+            joined = sorted({group_of[o.id] for o in members if o.id in group_of})
+            name = joined[0] if joined else number
+            group = found.setdefault(name, [])
+            for other in joined[1:]:
+                group += found.pop(other)
+            group += [o for o in members if o.id not in group_of]
+            group_of.update((o.id, name) for o in group)
+        return [group for group in found.values() if group]
+
+    def move(self, move: Move) -> bool:
+        """Let a group go on in another worker; return whether it did. No order may run or begin meanwhile (`Runtime.still`)."""
+        group = next((group for group in self.groups() if any(o.id == move.name for o in group)), [])
+        worker = self.workers[move.worker - 1]
+        moved: dict[OperatorId, int] = {}
+        for running in group:
+            there = running.elsewhere
+            if isinstance(there, Placed) and there.worker is not worker and there.installed.lost is None:
+                there.move(worker, move.why)
+                moved[running.id] = worker.number
+        if moved:
+            self.moves[worker.number] += 1
+            self._network.version += 1  # chains are found anew: they know where their operators are
+            if self.on_place is not None:
+                self.on_place(moved)
+        return bool(moved)
+
+    def _group_loads(self, span_ns: int) -> list[GroupLoad]:
+        """Return the load of each group that may move, as it was of late."""
+        costs: dict[OperatorId, tuple[int, float]] = {}
+        loads: list[GroupLoad] = []
+        for group in self.groups():
+            load = 0.0
+            for running in group:
+                cost_ns = running.statistics.cost_ns
+                before_ns, faded = self._costs.get(running.id, (cost_ns, 0.0))
+                faded += (1.0 - FADE) * ((cost_ns - before_ns) / span_ns - faded)
+                costs[running.id] = cost_ns, faded
+                load += faded
+            if sum(running.held_bytes() for running in group) <= MOVED_BYTES_MAX:
+                pinned = next((query.workers for query in self._network.queries_served(group[0].id)), ())
+                loads.append(GroupLoad(group[0].id, worker_of(group[0]), load, pinned))
+        self._costs = costs
+        return loads
+
     # --- what they are like ---
 
-    def look(self, now_ns: int) -> None:
-        """Note how busy each was since the last look; to be called now and then."""
+    def look(self, now_ns: int) -> Move | None:
+        """Note how busy each was since the last look; to be called now and then. Returns the move that is due (`move`), if one is."""
         busy = [0, *(w.busy_ns for w in self.workers)]
+        due = None
         if self._looked is not None:
             before_ns, before = self._looked
             span = max(1, now_ns - before_ns)
             for number in range(1, len(busy)):
                 load = (busy[number] - before[number]) / span
                 self._loads[number] += (1.0 - FADE) * (load - self._loads[number])
+            due = self._balance.look(self._worker_loads(), self._group_loads(span))
         self._looked = now_ns, busy
+        return due
 
     def why(self, operator: OperatorId) -> str:
         """Return where an operator runs, and why."""
@@ -117,7 +179,7 @@ class Workers:
         queries = {q.node.id for o in operators for q in self._network.queries_served(o.id)}
         kept = sum(i.kept_bytes for i in list(worker.operators.values()))
         load_percent, state = round(100.0 * self._loads[worker.number], 1), sum(o.held_bytes() for o in operators)
-        counts = len(queries), len(operators), load_percent, worker.calls, state, kept, worker.deaths
+        counts = len(queries), len(operators), load_percent, worker.calls, self.moves[worker.number], state, kept, worker.deaths
         return worker.number, worker.pid, *counts, worker.last_end or None
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """One worker as the server sees it: its process, the channels to it, what was installed there, and what becomes of it when it dies.
 
-`ask` is called by the threads that run orders, one call a channel. A worker that is gone is found by whoever asks it. The first to notice
-starts it anew, installs what had been there, each operator with its last snapshot, and lets it do again what it had done since (the
-inputs are kept, what comes of them is known already). Then all ask again.
+`ask` is called by the threads that run orders, the calls of an order in one message. A worker that is gone is found by whoever asks it. The
+first to notice starts it anew, installs what had been there, each operator with its last snapshot, and lets it do again what it had
+done since (the inputs are kept, what comes of them is known already). Then all ask again.
 
 Who is at fault: a call that runs when its worker is killed for the time it takes, and a call that was running at both of two deaths.
 Its operator is lost and raises that for ever; its query ends by that as by any error.
@@ -19,21 +19,25 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from millstream.engine.data.allowance import CutAt, TooMuchAtOnce
+from millstream.engine.data.chunks import ROWS_PLACED_MIN
 from millstream.engine.data.errors import BoundReached, EngineError, InvalidDefinition, Unsupported
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.train import Train
 from millstream.server.errors import TooMany
 from millstream.server.functions.processes import cpu_used_s, end, spawn
-from millstream.server.workers.channel import RUNNING, Channel
-from millstream.server.workers.segments import SharedSegments
+from millstream.server.workers.channel import Channel, TooLarge
+from millstream.server.workers.segments import MappedSegments, SharedSegments, ToldSegments
 from millstream.server.workers.wire import Reader, Writer
 
+TRAINS_TOLD_MAX = 128  # that a worker keeps, as another of its operators may take them as well
+TRAIN_BYTES_TOLD_MAX = 32 * 1024 * 1024
 CHANNELS = 3  # one order that runs, one that waits, and whoever asks for a snapshot
 LOOK_MS = 500  # between two looks at how long a call has been running
 TRIES_MAX = 2  # a call that was running at so many deaths is at fault
@@ -53,11 +57,11 @@ class WorkerBounds:
 
 
 class Died(Exception):
-    """The worker has ended. `was_running`: in the midst of this call; `overdue`: it was killed as the call took too long."""
+    """The worker has ended: at this call of the request, from 1 on, or at none (0). `overdue`: it was killed for the time that took."""
 
-    def __init__(self, was_running: bool, overdue: bool = False) -> None:
+    def __init__(self, at: int, overdue: bool = False) -> None:
         super().__init__("the worker has ended")
-        self.was_running = was_running
+        self.at = at
         self.overdue = overdue
 
 
@@ -73,7 +77,7 @@ class StepFailed(EngineError):
 
 @dataclass(slots=True)
 class Answer:
-    """What a worker said: its message, and how long it was at work (ns)."""
+    """What a worker said to a call: its message, how long it was at work (ns), and the bytes that it made."""
 
     reader: Reader
     told: list[Any]
@@ -81,8 +85,63 @@ class Answer:
     claimed: int
 
 
-Compose = Callable[[Writer], list[Any]]
-"""Writes a call: returns [drops, installs, call]."""
+class Telling:
+    """What a request tells a worker of trains: each once, then by its number, as several operators take the same ones.
+
+    The worker keeps those that were told last. Used under the lock of its incarnation, as later requests build on earlier ones.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, tuple[int, Train, int]] = OrderedDict()  # by identity: number, the train, its bytes
+        self._next = 1
+        self._bytes = 0
+        self.fresh: list[Any] = []
+
+    def train(self, writer: Writer, train: Train) -> Any:
+        """Tell a train: its number, or what it is where it has few rows."""
+        known = self._known.get(id(train))
+        if known is not None:
+            return known[0]
+        told = writer.train(train)
+        if train.rows < ROWS_PLACED_MIN:
+            return told
+        number, size = self._next, train.nbytes()
+        self._next += 1
+        self._known[id(train)] = number, train, size
+        self._bytes += size
+        self.fresh.append([number, told])
+        return number
+
+    def take_forgotten(self) -> list[int]:
+        """Return the numbers that are not used any more after this request."""
+        forgotten: list[int] = []
+        while len(self._known) > TRAINS_TOLD_MAX or self._bytes > TRAIN_BYTES_TOLD_MAX:
+            _, (number, _, size) = self._known.popitem(last=False)
+            self._bytes -= size
+            forgotten.append(number)
+        return forgotten
+
+    def take_fresh(self) -> list[Any]:
+        """Return what is told anew with this request."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+    def forget_all(self) -> None:
+        """Forget what a request told that was not sent."""
+        self._known.clear()
+        self._bytes, self.fresh = 0, []
+
+
+Compose = Callable[[Writer, Telling], list[Any]]
+"""Writes a call."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A call, and the operators that it concerns."""
+
+    operators: Sequence[Installed]
+    compose: Compose
 
 
 class Incarnation:
@@ -96,8 +155,11 @@ class Incarnation:
         self.free: SimpleQueue[Channel | None] = SimpleQueue()  # None: it is over, for whoever waits for one
         ours, theirs = socket.socketpair()
         self.ways = ours
-        self.known: set[int] = set()
-        self.telling = threading.Lock()
+        self._told_segments = ToldSegments(ours)
+        self.segments = MappedSegments(ours)
+        self.telling = Telling()
+        self._sending = threading.Lock()
+        self._requests = 0
         told = {
             "ways": theirs.fileno(),
             "channels": [channel.descriptors for channel in self.channels],
@@ -119,39 +181,68 @@ class Incarnation:
         for channel in self.channels:
             self.free.put(channel)
 
-    def exchange(self, channel: Channel, parts: tuple[bytes, list[Any], int]) -> tuple[bytes, bytes]:
+    def exchange(self, channel: Channel, asked: Sequence[Asked], drops: list[int], shared: SharedSegments, budget_ns: int | None) -> Reader:
         """Send a request and return the answer. Died when the process ends before that, or is ended for the time it takes."""
-        channel.request.write(*parts)
-        os.eventfd_write(channel.asked, 1)
+        with self._sending:
+            self._send(channel, asked, drops, shared, budget_ns)
         poll = select.poll()
         poll.register(channel.answered, select.POLLIN)
         poll.register(self.end, select.POLLIN)
-        began_s: float | None = None
+        began: tuple[int, float] | None = None
         while True:
             ready = [descriptor for descriptor, _ in poll.poll(LOOK_MS)]
             if channel.answered in ready:
                 os.eventfd_read(channel.answered)
-                return channel.answer.read()
-            running = channel.answer.state == RUNNING
+                reader = Reader(*channel.answer.read(self.segments.base))
+                shared.untell(reader.body[1], self.reads_as)
+                return reader
+            at = channel.answer.at
             if ready:
-                raise Died(running)
-            began_s = self._look(channel, running, began_s)
+                raise Died(at)
+            began = self._look(at, began)
 
-    def _look(self, channel: Channel, running: bool, began_s: float | None) -> float | None:
-        """Return how much processor time it had used when the call was first seen at work; end the process where that is too long ago."""
+    def _send(self, channel: Channel, asked: Sequence[Asked], drops: list[int], shared: SharedSegments, budget_ns: int | None) -> None:
+        writer, telling = Writer(shared.find), self.telling
+        new: list[Installed] = []
+        told: dict[int, None] = {}
+        try:
+            calls = []
+            for one in asked:
+                fresh = [installed for installed in one.operators if installed.at != self.number]
+                new += fresh
+                for installed in fresh:
+                    installed.at = self.number
+                calls.append([[installed.told(writer) for installed in fresh], one.compose(writer, telling)])
+            body = [drops, telling.take_forgotten(), self.segments.take_released(), telling.take_fresh(), calls, budget_ns]
+            shared.tell(writer.segments, self.reads_as)
+            told = writer.segments
+            self._told_segments.tell(writer.segments, shared)
+            channel.answer.at = 0
+            self._requests += 1
+            channel.request.write(writer.parts(body), self._requests)
+        except BaseException:
+            telling.forget_all()
+            shared.untell([[number, 1] for number in told], self.reads_as)
+            for installed in new:
+                installed.at = 0
+            raise
+        os.eventfd_write(channel.asked, 1)
+
+    def _look(self, at: int, began: tuple[int, float] | None) -> tuple[int, float] | None:
+        """Return the call at work and how much processor time it was first seen with; end the process where that is too long ago."""
         bounds = self._bounds
-        if not running or not bounds.step_s_max:
+        if not at or not bounds.step_s_max:
             return None
         try:
             used_s = cpu_used_s(self.process.pid)
         except OSError:  # it has ended, which the next look finds
-            return began_s
-        if began_s is None:
-            return used_s
-        if used_s - began_s > bounds.step_s_max + bounds.spare_s:
+            return began
+        if began is None or began[0] != at:
+            return at, used_s
+        if used_s - began[1] > bounds.step_s_max + bounds.spare_s:
             self.kill()
-            raise Died(was_running=True, overdue=True)
-        return began_s
+            raise Died(at, overdue=True)
+        return began
 
     @contextmanager
     def channel(self) -> Iterator[Channel]:
@@ -159,28 +250,13 @@ class Incarnation:
         channel = self.free.get()
         if channel is None:
             self.free.put(None)
-            raise Died(was_running=False)
+            raise Died(0)
         try:
             yield channel
         except OSError as error:  # its end of the socket is gone
-            raise Died(was_running=False) from error
+            raise Died(0) from error
         finally:
             self.free.put(channel)
-
-    def tell_segments(self, numbers: Sequence[int], segments: SharedSegments) -> None:
-        """Let the process map segments that it does not know."""
-        if self.known.issuperset(numbers):
-            return
-        with self.telling:
-            for number in numbers:
-                if number not in self.known:
-                    socket.send_fds(self.ways, [number.to_bytes(8, "little")], [segments.descriptor(number)])
-                    self.known.add(number)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self.process.poll() is None
 
     def kill(self) -> None:
         """End the process; whoever asks finds it gone."""
@@ -238,54 +314,77 @@ class Worker:
         return self._alive.process.pid
 
     def ask(self, operators: Sequence[Installed], compose: Compose) -> Answer:
-        """Have a call answered that concerns these operators. Raises what the worker raised, WorkerLost where the call is at fault."""
-        running_deaths = 0
+        """Have one call answered that concerns these operators. Raises what the worker raised, WorkerLost where the call is at fault."""
+        (answer,) = self.ask_all((Asked(operators, compose),), None)
+        if isinstance(answer, Exception):
+            raise answer
+        assert answer is not None
+        return answer
+
+    def ask_all(self, asked: Sequence[Asked], budget_ns: int | None) -> list[Answer | Exception | None]:
+        """Have calls answered, one after the other; returns of each what the worker said or raised, or why its operator is lost.
+
+        None: it was not begun, as those before it took longer than the budget or made too much.
+        """
+        running_deaths: Counter[int] = Counter()
+        found: list[Answer | Exception | None] = [None] * len(asked)
         for _ in range(DEATHS_MAX):
-            for one in operators:
-                if one.lost is not None:
-                    raise WorkerLost(one.lost)
+            wanted = []
+            for number, one in enumerate(asked):
+                lost = next((operator.lost for operator in one.operators if operator.lost is not None), None)
+                if lost is None:
+                    wanted.append(number)
+                else:
+                    found[number] = WorkerLost(lost)
+            if not wanted:
+                return found
             alive = self._alive
             try:
-                return self._asked(alive, operators, compose)
+                answers = self._asked(alive, [asked[n] for n in wanted], budget_ns)
+            except TooLarge as error:
+                if len(wanted) == 1:
+                    found[wanted[0]] = StepFailed(f"{error} would go to its worker")
+                else:
+                    for number in wanted:
+                        (found[number],) = self.ask_all((asked[number],), None)
+                return found
             except Died as died:
                 alive.told_of_end()
                 self._segments.forget(alive.reads_as)
-                running_deaths += died.was_running
-                at_fault = died.overdue or running_deaths >= TRIES_MAX
-                if at_fault:
-                    self._lose(operators, alive, died)
+                if died.at:
+                    at = wanted[died.at - 1]
+                    running_deaths[at] += 1
+                    if died.overdue or running_deaths[at] >= TRIES_MAX:
+                        self._lose(asked[at].operators, alive, died)
                 self._revive(alive)
+            else:
+                for number, answer in zip(wanted, answers, strict=True):
+                    found[number] = answer
+                return found
         raise WorkerLost(f"worker {self.number} has ended {DEATHS_MAX} times before a step could run")
 
-    def _asked(self, alive: Incarnation, operators: Sequence[Installed], compose: Compose) -> Answer:
+    def _asked(self, alive: Incarnation, asked: Sequence[Asked], budget_ns: int | None) -> list[Answer | Exception | None]:
         with alive.channel() as channel:
-            if alive is not self._alive or not alive.is_alive:
-                raise Died(was_running=False)
+            if alive is not self._alive:
+                raise Died(0)
             drops: list[int] = []
             while self._dropped:
                 drops.append(self._dropped.popleft())
-            new = [one for one in operators if one.at != alive.number]
-            answer = self._exchange(alive, channel, lambda writer: [drops, [one.told(writer) for one in new], compose(writer)])
-            for one in new:
-                one.at = alive.number
-        self.busy_ns += answer.cost_ns
-        self.calls += 1
-        return self._checked(answer)
+            reader = alive.exchange(channel, asked, drops, self._segments, budget_ns)
+        return [self._answer(reader, *told) for told in reader.body[0]]
 
-    def _exchange(self, alive: Incarnation, channel: Channel, compose: Compose) -> Answer:
-        writer = Writer(self._segments.find)
-        body = compose(writer)
-        self._segments.tell(writer.segments, alive.reads_as)
-        alive.tell_segments(tuple(writer.segments), self._segments)
-        reader = Reader(*alive.exchange(channel, writer.parts(body)))
-        told, released, cost_ns, claimed = reader.body
-        self._segments.untell(released, alive.reads_as)
+    def _answer(self, reader: Reader, told: list[Any], cost_ns: int, claimed: int) -> Answer | Exception | None:
+        if told[0] == "late":
+            return None
+        self.busy_ns += cost_ns
+        self.calls += 1
+        if told[0] in ("cut", "error"):
+            return self.error(told)
         return Answer(reader, told, cost_ns, claimed)
 
-    def _checked(self, answer: Answer) -> Answer:
-        if answer.told[0] in ("cut", "error"):
-            raise _error(answer.told, self._bounds)
-        return answer
+    def error(self, told: list[Any]) -> Exception:
+        """Return what a call raised, as the worker told it."""
+        return _error(told, self._bounds)
 
     def _lose(self, operators: Sequence[Installed], alive: Incarnation, died: Died) -> None:
         if died.overdue:
@@ -327,24 +426,25 @@ class Worker:
             at = one
             self._install(alive, one)
             for part in one.kept:
-                self._have_done(alive, lambda writer, part=part: [[], [], part.compose(writer, discarded=True)])  # type: ignore[misc]
+                self._have_done(alive, one, lambda writer, telling, part=part: part.compose(writer, telling, discarded=True))  # type: ignore[misc]
         except EngineError as error:  # it was done before, so this is another machine's answer: too little memory now, say
             at.lost = f"its worker could not take up what it had done before: {error}"
         except Died as died:
-            if died.was_running:
+            if died.at:
                 at.lost = f"it ended its worker again when that took up what it had done before: {alive.told_of_end()}"
             raise
 
     def _install(self, alive: Incarnation, one: Installed) -> None:
         if one.at != alive.number:
-            self._have_done(alive, lambda writer: [[], [one.told(writer)], ["nothing"]])
-            one.at = alive.number
+            self._have_done(alive, one, lambda writer, telling: ["nothing"])
 
-    def _have_done(self, alive: Incarnation, compose: Compose) -> None:
+    def _have_done(self, alive: Incarnation, one: Installed, compose: Compose) -> None:
         """Have a worker that starts anew do something again."""
         with alive.channel() as channel:
-            answer = self._exchange(alive, channel, compose)
-        self._checked(answer)
+            reader = alive.exchange(channel, (Asked((one,), compose),), [], self._segments, None)
+        answer = self._answer(reader, *reader.body[0][0])
+        if isinstance(answer, Exception):
+            raise answer
 
     def drop(self, one: Installed) -> None:
         """Let the worker forget an operator, with the next call."""
@@ -366,7 +466,7 @@ class Worker:
 class KeptCall:
     """A call that an operator's state has seen since its last snapshot. `compose` writes it again; `size_bytes` is what it holds on to."""
 
-    operators: tuple[Installed, ...]
+    operators: Sequence[Installed]
     compose: Callable[..., list[Any]]
     size_bytes: int
 

@@ -4,8 +4,8 @@ A message is `[segments, arrays, body]`. An array is `[segment, offset, count, d
 map, or (segment -1) behind the message, at a multiple of 8 bytes. The body speaks of arrays by their numbers; what it says of trains is
 below. Nothing is pickled, and nothing is written row by row.
 
-A worker copies what lies behind a message, as the next message overwrites it; what lies in a segment it reads where it is, and says when
-no array over it is left.
+What lies behind a message is copied, as the next message overwrites it; what lies in a segment is read where it is, and whoever reads it
+says when no array over it is left.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from typing import Any
 import msgpack
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.arrivals import NO_ARRIVALS, ArrivalTimes, SteppedArrivals
+from millstream.engine.data.arrivals import NO_ARRIVALS, ArrivalTimes, SteppedArrivals, following_arrivals
 from millstream.engine.data.chunks import address_of, text_over, text_parts
-from millstream.engine.data.column import CellColumn, Column, null_column
+from millstream.engine.data.column import CellColumn, Column, concat_columns, null_column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Numbers, Train
 from millstream.engine.data.types import Kind
-from millstream.engine.data.watermarks import ChainTrack, RowsTrack, RowTrack, StepTrack, WatermarkTrack
+from millstream.engine.data.watermarks import ChainTrack, RowsTrack, RowTrack, StepTrack, WatermarkTrack, concat_tracks
 from millstream.engine.state.decoding import decode
 from millstream.engine.state.encoding import encode
+from millstream.server.workers.channel import HERE
 
 Array = npt.NDArray[Any]
-HERE = -1  # the segment of arrays that stand behind the message itself
 PIECE = 8
+TELL_HELD, TELL_STATE = 1, 2  # what a worker tells beside what comes of a call: how much the operator holds; its state
 Find = Callable[[int, int], "tuple[int, int] | None"]
 """From an address and a size to the segment in which that lies, by its number, and the offset; None for other memory."""
 _DTYPES: dict[str, np.dtype[Any]] = {}
@@ -43,7 +44,7 @@ class Writer:
         self._known: dict[tuple[int, int, str], int] = {}
         self._bodies: list[Array] = []
         self._kept: list[Any] = []  # so that no address is given out twice
-        self._size = 0
+        self.size = 0
         self.segments: dict[int, None] = {}
 
     def array(self, array: Array | None) -> int | None:
@@ -60,9 +61,9 @@ class Writer:
             key = (address_of(array), size, code)
         found = self._find(key[0], size) if self._find is not None and size else None
         if found is None:
-            place = (HERE, self._size, len(array), code)
+            place = (HERE, self.size, len(array), code)
             self._bodies.append(array)
-            self._size += size + -size % PIECE
+            self.size += size + -size % PIECE
         else:
             place = (*found, len(array), code)
             self.segments[found[0]] = None
@@ -71,9 +72,19 @@ class Writer:
         self._arrays.append(place)
         return number
 
+    def mark(self) -> tuple[int, int, int]:
+        """Return where the message stands, for `cut`."""
+        return len(self._arrays), len(self._bodies), self.size
+
+    def cut(self, mark: tuple[int, int, int]) -> None:
+        """Leave out the arrays since then."""
+        arrays, bodies, self.size = mark
+        del self._arrays[arrays:], self._bodies[bodies:]
+        self._known = {key: number for key, number in self._known.items() if number < arrays}
+
     def parts(self, body: Any) -> tuple[bytes, list[Array], int]:
         """Return the msgpack value, the arrays behind it, and how many bytes these take."""
-        return msgpack.packb([list(self.segments), self._arrays, body], use_bin_type=True), self._bodies, self._size
+        return msgpack.packb([list(self.segments), self._arrays, body], use_bin_type=True), self._bodies, self.size
 
     # --- trains ---
 
@@ -95,6 +106,43 @@ class Writer:
             train.notes,
             bool(train.origin),
         ]
+
+    def rows(self, trains: Sequence[Train]) -> list[Any]:
+        """Tell the rows of trains that follow one another as those of one: [rows, seq, time, columns]. All else its reader knows."""
+        full = [train for train in trains if train.rows]
+        if not full:
+            return [0, 0, 0, None]
+        if len(full) == 1:
+            _, _, _, seq, time, _, _, _, columns, *_ = self.train(full[0])
+            return [full[0].rows, seq, time, columns]
+        numbers = [[0, self.arrays([numbers.array() for numbers in one])] for one in ([t.seq for t in full], [t.time for t in full])]
+        columns = [self._joint([train.column(i) for train in full], field.type) for i, field in enumerate(full[0].schema.fields)]
+        return [sum(train.rows for train in full), *numbers, columns]
+
+    def _joint(self, columns: list[Column], type_: Any) -> list[Any]:
+        """Tell columns as the one that they make."""
+        first = columns[0]
+        is_plain = all(type(column) is Column and column.type == type_ for column in columns)
+        if not is_plain or type_.is_arrow or first.values.dtype == np.object_:
+            return self._column(concat_columns(columns), type_)
+        valid = None
+        if any(column.valid is not None for column in columns):
+            valid = self.arrays([np.ones(len(c), dtype=np.bool_) if c.valid is None else c.valid for c in columns])
+        return [0, self.arrays([column.values for column in columns]), valid, None]
+
+    def arrays(self, arrays: Sequence[Array]) -> int:
+        """Note arrays of one kind as the one that they make, which is not made before it is written."""
+        if arrays[0].itemsize % PIECE:
+            number = self.array(np.concatenate(arrays))
+            assert number is not None
+            return number
+        begin, count = self.size, 0
+        for array in arrays:
+            self._bodies.append(np.ascontiguousarray(array))
+            self.size += array.nbytes
+            count += len(array)
+        self._arrays.append((HERE, begin, count, arrays[0].dtype.str))
+        return len(self._arrays) - 1
 
     def _numbers(self, numbers: Numbers) -> Any:
         if numbers.is_constant:
@@ -191,6 +239,33 @@ class Reader:
             origin=origin if remembers else (),
         )
 
+    def rows(self, told: Sequence[Any], schema: Schema, parts: Sequence[Train], origin: tuple[Train, ...]) -> Train:
+        """Return the train of the rows that are left of these, which stand for all else: interval, W, arrivals and marks."""
+        rows, seq, time, columns = told
+        first, last = parts[0], parts[-1]
+        fields = schema.fields
+        slots = (
+            [null_column(f.type, 0) for f in fields]
+            if columns is None
+            else [self._column(c, f.type) for c, f in zip(columns, fields, strict=True)]
+        )
+        return Train(
+            schema,
+            slots,
+            rows=rows,
+            lo=first.lo,
+            hi=last.hi,
+            seq=self._numbers(seq, rows),
+            time=self._numbers(time, rows),
+            arrival=following_arrivals([(part.arrival, part.lo, part.hi) for part in parts]),
+            track=concat_tracks([part.track for part in parts]),
+            ended=last.ended,
+            idle=last.idle,
+            flush=last.flush,
+            notes=next((part.notes for part in parts if part.notes), None),
+            origin=origin,
+        )
+
     def _numbers(self, told: Any, rows: int) -> Numbers:
         if type(told) is int:
             return Numbers(rows, start=told)
@@ -247,5 +322,10 @@ def _array(place: Sequence[Any], behind: Any, bases: dict[int, Array]) -> Array:
     if dtype is None:
         dtype = _DTYPES[code] = np.dtype(code)
     if segment == HERE:
-        return np.frombuffer(behind, dtype, count, offset) if count else np.empty(0, dtype)
+        if not count:
+            return np.empty(0, dtype)
+        if type(behind) is bytes:
+            return np.frombuffer(behind, dtype, count, offset)
+        found: Array = behind[offset : offset + count * dtype.itemsize].view(dtype)
+        return found
     return bases[segment][offset : offset + count * dtype.itemsize].view(dtype)

@@ -18,7 +18,7 @@ NAMES = sorted(entry.name for entry in entry_points(group="millstream.benchmarks
 KNOWN_KEYS = {
     *figures.IDENTITY, *figures.GREATER, *figures.SMALLER, "reference_rows_per_s", "cpu_s", "noise", "target_ms", "loss_percent",
     "frames_per_s", "rows", "ns_each", "decisions", "orders", "order_us", "groups", "panes", "bytes_per_group", "counted_per_row",
-    "recovery_s", "sent_late_p99_ms", "copy_ms",
+    "recovery_s", "sent_late_p99_ms", "copy_ms", "possible_rows_per_s", "front_ns_each", "workers_ns_each",
 }  # fmt: skip
 MAY_BE_NOTHING = {"noise", "cpu_s", "loss_percent", "recovery_s"}
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from millstream.client.gateway.postgres import limits
 from millstream.client.gateway.postgres.messages import SimpleQuery
-from millstream.client.gateway.postgres.mirror import programs_in
+from millstream.client.gateway.postgres.mirror import Mirror, programs_in
 
 from tests.support.gateways import Gateway, run, values
+from tests.support.live_server import until
 
 HERE = Path(__file__).parent / "pg_clients"
 JARS = [*Path("/usr/share/java").glob("postgresql.jar"), *Path.home().glob(".m2/repository/org/postgresql/postgresql/*/postgresql-*.jar")]
@@ -62,6 +63,29 @@ def with_table(test: Callable[[Gateway], Any]) -> None:
         await test(gateway)
 
     run(whole, catalogue=True)
+
+
+def test_a_gateway_that_stops_while_postgresql_begins_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Any] = []
+    ended: list[int | None] = []
+    run_program, stop = Mirror._run, Mirror.stop
+
+    async def noted(self: Mirror, *command: str, **options: Any) -> Any:
+        begun.append(await run_program(self, *command, **options))
+        return begun[-1]
+
+    async def stopped(self: Mirror) -> None:
+        await stop(self)
+        ended.extend(process.returncode for process in begun)
+
+    monkeypatch.setattr(Mirror, "_run", noted)
+    monkeypatch.setattr(Mirror, "stop", stopped)
+
+    async def begin(gateway: Gateway) -> None:
+        await until(lambda: bool(begun), "initdb runs")
+
+    run(begin, catalogue=True)
+    assert [code is None for code in ended] == [False]
 
 
 def test_psql_describes_and_asks_and_copies() -> None:

@@ -23,7 +23,7 @@ POLICIES = [name for name in CATALOG if name != "user"]
 
 
 def checked(policy: str, network: RandomNetwork, deltas: Sequence[GraphDelta], orders_max: int) -> World:
-    world = World(policy, deltas, builder=network.builder, settings=CoreSettings(orders_max, TrainShape(count=2)))
+    world = World(policy, deltas, builder=network.builder, settings=CoreSettings(orders_max, train=TrainShape(count=2)))
     handle = world.core.handle
 
     def check(events: Sequence[Event], now_ns: int) -> list[Instruction]:

@@ -29,7 +29,7 @@ for policy in CATALOG:
         continue
     for seed in range(3):
         network = random_network(seed)
-        world = World(policy, network.deltas, builder=network.builder, settings=CoreSettings(2, TrainShape(count=2), record=True))
+        world = World(policy, network.deltas, builder=network.builder, settings=CoreSettings(2, train=TrainShape(count=2), record=True))
         for at_ns, source, rows in network.arrivals:
             world.arrive(source, at_ns, rows=rows)
         world.run()
@@ -79,7 +79,7 @@ def test_two_hash_seeds_give_the_same_results_of_experiments() -> None:
 
 def told(policy: str, seed: int) -> tuple[Story, World, CoreSettings]:
     network = random_network(seed)
-    settings = CoreSettings(2, TrainShape(count=2), record=True)
+    settings = CoreSettings(2, train=TrainShape(count=2), record=True)
     world = World(policy, network.deltas, builder=network.builder, settings=settings)
     for at_ns, source, rows in network.arrivals:
         world.arrive(source, at_ns, rows=rows)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from millstream.engine.runtime.executor import Executor
+from millstream.scheduler.placement import Move
 from millstream.server.run import embedded
 from millstream.server.workers.operators import Placed
 from millstream.server.workers.pool import Workers, started
@@ -59,16 +61,35 @@ def kills(choice: random.Random, most: int, every: int) -> Iterator[list[int]]:
     """End the worker with SIGKILL before one call of `every`, at random, `most` times at most; gives the processes that were ended."""
     done: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        run = Placed._run
+        do = Placed.do
 
-        def troubled(self: Placed, operators: Any, inputs: Any, **how: Any) -> Any:
+        def troubled(self: Placed, calls: Any, budget_ns: int | None) -> Any:
             if len(done) < most and choice.randrange(every) == 0:
                 done.append(self.worker.pid)
                 os.kill(self.worker.pid, signal.SIGKILL)
-            return run(self, operators, inputs, **how)
+            return do(self, calls, budget_ns)
 
-        patch.setattr(Placed, "_run", troubled)
+        patch.setattr(Placed, "do", troubled)
         yield done
 
 
-__all__ = ["BOUNDS", "Pool", "SharedSegments", "Worker", "kills", "replays_served_by"]
+@contextmanager
+def moves(choice: random.Random, served: list[Workers], every: int) -> Iterator[list[int]]:
+    """Let a group go to another worker before one order of `every`, at random; gives the workers to which some went."""
+    done: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        run = Executor.run
+
+        def troubled(self: Executor, order: Any, clock_ns: Any) -> Any:
+            pool = served[-1]
+            if choice.randrange(every) == 0 and (groups := pool.groups()):
+                group, worker = choice.choice(groups), choice.choice(pool.workers)
+                if pool.move(Move(group[0].id, worker.number, "in a test")):
+                    done.append(worker.number)
+            return run(self, order, clock_ns)
+
+        patch.setattr(Executor, "run", troubled)
+        yield done
+
+
+__all__ = ["BOUNDS", "Pool", "SharedSegments", "Worker", "kills", "moves", "replays_served_by"]

@@ -50,7 +50,7 @@ def test_one_file_names_private_members_of_sqlglot() -> None:
 
 
 FIRST = "server/durability/first_checkpoints.py"
-WORKERS = ("server/workers/child.py", "server/workers/pool.py", "server/workers/process.py")
+WORKERS = ("server/workers/desk.py", "server/workers/pool.py", "server/workers/process.py")
 """What a server tells a process that it has started itself; what comes back is never pickled."""
 
 

@@ -102,8 +102,8 @@ class Mirror:
             os.chown(self._folder, user.pw_uid, user.pw_gid)
         data = self._folder / "data"
         making = "-D", str(data), "-U", OWNER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
-        made = await self._run(str(self._programs / "initdb"), *making, user=user)
-        if await made.wait() != 0:
+        self._process = await self._run(str(self._programs / "initdb"), *making, user=user)
+        if await self._process.wait() != 0:
             raise OSError("initdb failed")
         options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         bounded = "sh", "-c", f'ulimit -v {MEMORY_BYTES_MAX // 1024}; exec "$0" "$@"', str(self._programs / "postgres")
@@ -171,11 +171,11 @@ class Mirror:
         if self._owner is not None:
             await self._owner.close()
         if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(signal.SIGQUIT)  # at once: it keeps nothing
+            os.killpg(self._process.pid, signal.SIGQUIT)  # at once, with all that it started: it keeps nothing
             try:
                 await asyncio.wait_for(self._process.wait(), STOP_S_MAX)
             except TimeoutError:
-                self._process.kill()
+                os.killpg(self._process.pid, signal.SIGKILL)
                 await self._process.wait()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 

@@ -136,6 +136,12 @@ def test_a_class_has_a_priority_a_target_and_may_be_shed() -> None:
     never = parse_statement("CREATE CLASS silver PRIORITY 1 NEVER SHED")
     assert isinstance(never, say.CreateClass)
     assert not never.definition.may_shed
+    pinned = parse_statement("CREATE CLASS tin PRIORITY 1 WORKERS 2, 1 SHED")
+    assert isinstance(pinned, say.CreateClass)
+    assert pinned.definition.workers == (2, 1)
+    for text in ("WORKERS", "WORKERS 0", "WORKERS 1, 1", "WORKERS 1.5", "WORKERS 1 WORKERS 2"):
+        with pytest.raises(SyntaxProblem):
+            parse_statement(f"CREATE CLASS tin PRIORITY 1 {text}")
 
 
 def test_statements_about_queries_and_names() -> None:

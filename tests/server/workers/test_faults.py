@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from millstream.engine.data.errors import BoundReached
+from millstream.scheduler.placement import Move
 from millstream.server.run.embedded import Replay, run_replay
 from millstream.server.workers.operators import Placed
 from millstream.server.workers.process import Installed, WorkerBounds, WorkerLost
@@ -72,17 +73,18 @@ def test_a_step_at_fault_ends_its_query_and_no_other(about: bytes, why: str, tmp
     assert failure is None
     pool, calls = Pool(1, BOUNDS), 0
     with pytest.MonkeyPatch.context() as patch:
-        run_there = Placed._run
+        do = Placed.do
 
-        def spoilt(self: Placed, operators: Any, inputs: Any, **how: Any) -> Any:
+        def spoilt(self: Placed, asked: Any, budget_ns: int | None) -> Any:
             nonlocal calls
-            if type(self._running.logic).__name__ == "FoldedSessions":
-                calls += 1
-                if calls == 3:
-                    self.installed.about, self.installed.at = about, 0
-            return run_there(self, operators, inputs, **how)
+            for placed in [operator.elsewhere for call in asked for operator in call.operators]:
+                if type(placed._running.logic).__name__ == "FoldedSessions":
+                    calls += 1
+                    if calls == 3:
+                        placed.installed.about, placed.installed.at = about, 0
+            return do(self, asked, budget_ns)
 
-        patch.setattr(Placed, "_run", spoilt)
+        patch.setattr(Placed, "do", spoilt)
         try:
             with replays_served_by(pool, 1):
                 failure, found = replayed(path)
@@ -101,21 +103,31 @@ def test_what_a_worker_is_asked_ends_with_the_reason() -> None:
     try:
         first = worker.pid
         with pytest.raises(BoundReached, match="worker_bytes_max = 268435456"):
-            worker.ask((Installed(1, HUNGER, None),), lambda writer: ["nothing"])
+            worker.ask((Installed(1, HUNGER, None),), lambda writer, telling: ["nothing"])
         assert (worker.pid, worker.deaths) == (first, 0), "the process goes on"
         lost = Installed(2, CRASH, None)
         with pytest.raises(WorkerLost, match="SIGABRT"):
-            worker.ask((lost,), lambda writer: ["nothing"])
+            worker.ask((lost,), lambda writer, telling: ["nothing"])
         assert (worker.deaths, worker.last_end) == (2, "it was ended by SIGABRT")
         with pytest.raises(WorkerLost, match="SIGABRT"):
-            worker.ask((lost,), lambda writer: ["nothing"])
+            worker.ask((lost,), lambda writer, telling: ["nothing"])
         assert worker.deaths == 2, "and is not asked again"
         with pytest.raises(WorkerLost, match=r"more than 0\.2 s of the processor"):
-            worker.ask((Installed(3, SPIN, None),), lambda writer: ["nothing"])
+            worker.ask((Installed(3, SPIN, None),), lambda writer, telling: ["nothing"])
         assert worker.deaths == 3, "a step that takes too long is not tried again"
-        assert worker.ask((), lambda writer: ["nothing"]).told == ["nothing"]
+        assert worker.ask((), lambda writer, telling: ["nothing"]).told == ["nothing"]
     finally:
         pool.close()
+
+
+def trouble(harness: Harness, number: int, rng: np.random.Generator) -> None:
+    """Let a group move, and end a worker."""
+    pool = harness.server.application.workers
+    assert pool is not None
+    group = pool.groups()[number % len(pool.groups())]
+    with harness.server.application.runtime.still():
+        pool.move(Move(group[0].id, 1 + number // 15 % len(pool.workers), "in a test"))
+    pool.workers[int(rng.integers(len(pool.workers)))].kill()
 
 
 @pytest.mark.parametrize("workers", [2])
@@ -148,14 +160,13 @@ def test_a_live_server_answers_alike_although_its_workers_are_killed(workers: in
         for number, batch in enumerate(batches):
             await publisher.send(batch)
             if is_killed and number % 15 == 10:
-                assert pool is not None
-                victim = pool.workers[int(rng.integers(len(pool.workers)))]
-                victim.kill()
+                trouble(harness, number, rng)
                 await publisher.flush()
         if is_killed:
             shown = [tuple(row.values()) for row in await client.execute("SHOW WORKERS")]
             assert [row[0] for row in shown] == list(range(1, workers + 1))
             assert sum(row[3] for row in shown) >= 3
+            assert sum(row[6] for row in shown) >= 1, "none has moved"
             explained = "\n".join(r["explanation"] for r in await client.execute("EXPLAIN w"))
             assert "in worker" in explained
             assert "in the server, as results leave from here" in explained

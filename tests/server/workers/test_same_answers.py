@@ -11,7 +11,7 @@ from millstream.server.run.embedded import Replay, run_replay
 
 from tests.property.oracle.scenario import Scenario, Way, rows_of
 from tests.property.test_differential import SHAPES, failing
-from tests.support.worker_pools import Pool, kills, replays_served_by
+from tests.support.worker_pools import Pool, kills, moves, replays_served_by
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +67,16 @@ def test_a_worker_that_is_killed_between_two_steps_takes_nothing_with_it(shape: 
     assert not wrong, wrong
     assert ended
     assert sum(worker.deaths for worker in pool.workers)
+
+
+@pytest.mark.parametrize("shape", ["windows", "joins", "tables"])
+def test_groups_that_move_and_workers_that_are_killed_change_no_answer(shape: str, seed: int) -> None:
+    scenario, pool, choice = scenario_of(shape, seed), Pool(3), random.Random(seed)
+    try:
+        with replays_served_by(pool, 3) as served, moves(choice, served, every=3) as moved, kills(choice, most=2, every=25):
+            wrong = failing(scenario, Way(1, workers=3))
+    finally:
+        pool.close()
+    assert not wrong, wrong
+    assert len(moved) > 3
+    assert sum(sum(one.moves) for one in served) == len(moved)

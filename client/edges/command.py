@@ -1,0 +1,53 @@
+"""`millstream connect`: run the sources and sinks of a server."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from millstream.client.commands.common import connection_options, warn
+
+if TYPE_CHECKING:
+    from millstream.client.blocking import Client
+
+
+@click.command("connect")
+@click.option("--memory-bytes-max", type=click.IntRange(min=64 * 2**20), default=None, help="Memory that this process may take.")
+@click.option("--with-parent", is_flag=True, help="End when standard input does, as it does with the process that started this one.")
+@connection_options
+def command(memory_bytes_max: int | None, with_parent: bool, connect: Callable[[], Client]) -> int:
+    """Run the sources and sinks that CREATE SOURCE and CREATE SINK have made, until it is stopped.
+
+    The server starts this itself (setting `connectors`). Run it elsewhere with --server, where secrets and other systems are at hand; one
+    such process a server.
+    """
+    from millstream.client.edges.supervisor import Supervisor
+
+    if memory_bytes_max is not None:
+        _bound_memory(memory_bytes_max)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if with_parent:
+        threading.Thread(target=_stop_with_input, args=(stop,), daemon=True).start()
+    Supervisor(connect, warn, stop).run()
+    return 0
+
+
+def _stop_with_input(stop: threading.Event) -> None:
+    while sys.stdin.buffer.read(4096):
+        """Nothing is said there."""
+    stop.set()
+
+
+def _bound_memory(bytes_max: int) -> None:
+    try:
+        import resource
+    except ImportError:  # not on every platform
+        return
+    hard: Any = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (bytes_max if hard == resource.RLIM_INFINITY else min(bytes_max, hard), hard))

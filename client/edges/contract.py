@@ -1,0 +1,157 @@
+"""What a connector is: a class with `open`, `read` or `write`, and `close`, found by an entry point of `millstream.connectors`.
+
+A source gives messages, each batch with a position: bytes of its own (up to 1 KiB) that say where to go on behind it. Millstream keeps the
+position with the rows, and gives it back when the source is opened again. A sink takes results, each batch with a token that says where to
+go on behind it, and keeps the token together with them if it can.
+
+A connector runs in a thread of its own, so it may block, within the time that it is given. Whatever it raises is told, and it is opened
+again after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+ENTRY_POINTS = "millstream.connectors"
+
+
+class ConnectorError(Exception):
+    """Something that a person has to mend; the text says what and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a source: bytes for the source's format to read, or values by name where there is nothing to read.
+
+    `time_us` is when the other side says that it came (microseconds since 1970), None where it does not say.
+    """
+
+    value: bytes | Mapping[str, Any]
+    topic: str = ""
+    key: bytes | None = None
+    time_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """Messages in order, and the position behind them."""
+
+    messages: Sequence[Message]
+    position: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a source is behind: messages that wait, and the age of the oldest in seconds; None where that is not known."""
+
+    messages: int | None = None
+    age_s: float | None = None
+
+
+class ConnectorOptions:
+    """The options of WITH, secrets filled in. Each is asked for by name; what nobody asks for is told as unknown."""
+
+    def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        self.name = name
+        self._values = dict(values)
+        self._asked = {"connector", "format", "columns", "pattern", "time_unit", "header"}
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return an option as text. ConnectorError when it is not given and has no default."""
+        self._asked.add(name)
+        value = self._values.get(name, default)
+        if value is None:
+            raise ConnectorError(f"{self.name}: option {name} is missing; add {name} = '…' to WITH")
+        return str(value)
+
+    def maybe(self, name: str) -> str | None:
+        """Return an option as text, None when it is not given."""
+        self._asked.add(name)
+        value = self._values.get(name)
+        return None if value is None else str(value)
+
+    def number(self, name: str, default: float, least: float = 0) -> float:
+        """Return an option as a number. ConnectorError when it is none, or less than `least`."""
+        self._asked.add(name)
+        value = self._values.get(name, default)
+        try:
+            found = float(value)
+        except (TypeError, ValueError):
+            raise ConnectorError(f"{self.name}: {name} must be a number, not {value!r:.40}") from None
+        if not found >= least:
+            raise ConnectorError(f"{self.name}: {name} must be at least {least:g}")
+        return found
+
+    def check_all_known(self) -> None:
+        """ConnectorError naming an option that the connector has not asked for."""
+        unknown = sorted(self._values.keys() - self._asked)
+        if unknown:
+            known = ", ".join(sorted(self._asked))
+            raise ConnectorError(f"{self.name}: there is no option {unknown[0]}; this connector has {known}")
+
+
+class Source(Protocol):
+    """Where rows come from. `promise` begins with `exactly once` or `at least once`, and says why."""
+
+    promise: str
+
+    def open(self, options: ConnectorOptions, position: bytes | None) -> None:
+        """Connect, to go on behind `position`; None: from the beginning. ConnectorError for what a person has to mend."""
+        ...
+
+    def read(self, wait_s: float) -> MessageBatch | None:
+        """Return the next messages, None when none come within so many seconds."""
+        ...
+
+    def settled(self, position: bytes) -> None:
+        """All messages up to a position are in the stream, or refused by it: the other side need not keep them."""
+        ...
+
+    def lag(self) -> Lag:
+        """Return how far behind it is."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect. Called once after `open`, also when that or anything else failed."""
+        ...
+
+
+class Sink(Protocol):
+    """Where results go. `promise` as that of a source."""
+
+    promise: str
+
+    def open(self, options: ConnectorOptions, token: str | None) -> str | None:
+        """Connect; returns the token to go on behind: its own where it keeps one, else the one given. None: from the beginning."""
+        ...
+
+    def write(self, batch: Any, token: str) -> None:
+        """Take a `pyarrow.RecordBatch` of results; `token` says where to go on behind it."""
+        ...
+
+    def flush(self) -> None:
+        """Return once all that was written is kept."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect, perhaps without what was not flushed."""
+        ...
+
+
+def find(kind: str, connector: str) -> type[Any]:
+    """Return the class of a connector; `kind` is `source` or `sink`. ConnectorError naming those there are, or what is missing."""
+    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    entry = found.get(f"{connector}-{kind}")
+    if entry is None:
+        names = ", ".join(sorted(name.removesuffix(f"-{kind}") for name in found if name.endswith(f"-{kind}")))
+        raise ConnectorError(f"there is no connector {connector} for a {kind}; there are {names}")
+    try:
+        made: type[Any] = entry.load()
+    except ImportError as error:
+        raise ConnectorError(
+            f"connector {connector} needs a library that is not installed ({error}): pip install 'millstream[{connector}]'"
+        ) from error
+    return made

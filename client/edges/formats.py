@@ -1,0 +1,186 @@
+"""Messages to rows: JSON, CSV, or text with a regular expression, and which part of a message fills which column.
+
+    columns = 'sensor = topic[1], value = payload.v, at = payload.times[0]'
+
+A path begins with `payload` (what the format reads), `topic` (its parts between slashes, from 0), `key` or `time`. Without `columns` the
+names of the payload are the columns. What cannot be read becomes a row that the stream refuses, so it goes the stream's ON ERROR way.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message
+from millstream.client.inputs import converter
+from millstream.protocol.types import Column
+
+FORMATS = ("json", "csv", "text")
+UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001}
+SHOWN_BYTES_MAX = 4_096
+MESSAGE_BYTES_MAX = 1 << 20
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_PATH = re.compile(r"(payload|topic|key|time)((?:\.[A-Za-z_][A-Za-z0-9_\-]*|\[[0-9]{1,4}\])*)\Z")
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\[([0-9]+)\]")
+_PATTERN_CHARS_MAX = 1_000
+
+Path = tuple[str | int, ...]
+
+
+class Unreadable(Exception):
+    """A message that is not of its format."""
+
+
+def parse_columns(text: str) -> dict[str, Path]:
+    """Return the path of each column. ConnectorError naming the part that is none."""
+    found: dict[str, Path] = {}
+    for part in text.split(","):
+        name, equals, path = (piece.strip() for piece in part.partition("="))
+        matched = _PATH.match(path)
+        if not equals or not name or matched is None:
+            raise ConnectorError(f"columns: {part.strip()!r:.60} is not 'column = path', as in 'v = payload.v' or 'sensor = topic[1]'")
+        if name in found:
+            raise ConnectorError(f"columns: {name} is named twice")
+        steps = [int(index) if index else word for word, index in _STEP.findall(matched[2])]
+        found[name] = (matched[1], *steps)
+    return found
+
+
+def _json(value: bytes) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"not JSON ({error})") from None
+
+
+def _csv_reader(header: str) -> Callable[[bytes], Any]:
+    names = [name.strip() for name in header.split(",")]
+
+    def read(value: bytes) -> Any:
+        try:
+            records = list(csv.reader([value.decode()], strict=True))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise Unreadable(f"not CSV ({error})") from None
+        fields = records[0] if records else []
+        if len(fields) != len(names):
+            raise Unreadable(f"{len(fields)} fields, the header has {len(names)}")
+        return {name: field or None for name, field in zip(names, fields, strict=True)}
+
+    return read
+
+
+def _text_reader(pattern: str | None) -> Callable[[bytes], Any]:
+    if pattern is None:
+        raise ConnectorError("format = 'text' needs pattern = '…', a regular expression with named groups, as in '(?P<v>[0-9]+)'")
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ConnectorError(f"pattern: {error}") from None
+    if len(pattern) > _PATTERN_CHARS_MAX:
+        raise ConnectorError(f"pattern: {len(pattern)} characters, {_PATTERN_CHARS_MAX} are the most")
+    if not expression.groupindex:
+        raise ConnectorError("pattern: name its groups after columns, as in '(?P<v>[0-9]+)'")
+
+    def read(value: bytes) -> Any:
+        try:
+            matched = expression.search(value.decode())
+        except UnicodeDecodeError:
+            raise Unreadable("not UTF-8") from None
+        if matched is None:
+            raise Unreadable("does not match the pattern")
+        return matched.groupdict()
+
+    return read
+
+
+class RowReader:
+    """Makes rows of messages for a stream's columns."""
+
+    def __init__(self, options: ConnectorOptions, columns: Sequence[Column]) -> None:
+        form = options.text("format", "json")
+        if form not in FORMATS:
+            raise ConnectorError(f"there is no format {form}; there are {', '.join(FORMATS)}")
+        header = options.maybe("header")
+        if form == "csv":
+            self._read = _csv_reader(header if header is not None else ",".join(column.name for column in columns))
+        else:
+            self._read = _json if form == "json" else _text_reader(options.maybe("pattern"))
+        said = options.maybe("columns")
+        self._paths = None if said is None else parse_columns(said)
+        names = {column.name for column in columns}
+        for name in self._paths or ():
+            if name not in names:
+                raise ConnectorError(f"columns: the stream has no column {name}; it has {', '.join(sorted(names))}")
+        unit = options.maybe("time_unit")
+        if unit is not None and unit not in UNITS_US:
+            raise ConnectorError(f"time_unit must be one of {', '.join(UNITS_US)}")
+        self._unit_us = None if unit is None else UNITS_US[unit]
+        self._names = names
+        self._converters = {c.name: converter(c) for c in columns} if form != "json" else {}
+        self._instants = {c.name for c in columns if c.type.name == "TIMESTAMP"}
+
+    def rows(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """Return a row for each message; for one that cannot be read, one that the stream refuses with the reason and the message."""
+        return [self._row(message) for message in messages]
+
+    def _row(self, message: Message) -> dict[str, Any]:
+        try:
+            payload = message.value if isinstance(message.value, Mapping) else self._payload(message.value)
+            return self._typed(self._filled(message, payload))
+        except (Unreadable, OverflowError, ValueError) as error:
+            raw = message.value if isinstance(message.value, bytes) else repr(message.value).encode()
+            return {f"unreadable message: {error}"[:200]: raw[:SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")}
+
+    def _filled(self, message: Message, payload: Any) -> dict[str, Any]:
+        if self._paths is not None:
+            return {name: _at(path, message, payload) for name, path in self._paths.items()}
+        if not isinstance(payload, Mapping):
+            raise Unreadable("not an object with the columns' names; say which part fills which column with columns = '…'")
+        return {name: value for name, value in payload.items() if name in self._names}
+
+    def _payload(self, value: bytes) -> Any:
+        if len(value) > MESSAGE_BYTES_MAX:
+            raise Unreadable(f"{len(value)} bytes, {MESSAGE_BYTES_MAX} are the most")
+        return self._read(value)
+
+    def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
+        for name, value in row.items():
+            if isinstance(value, str) and name in self._converters:
+                row[name] = self._converters[name](value)
+            elif self._unit_us is not None and name in self._instants and type(value) in (int, float):
+                row[name] = _EPOCH + dt.timedelta(microseconds=round(value * self._unit_us))
+        return row
+
+
+def _at(path: Path, message: Message, payload: Any) -> Any:
+    """Return what stands at a path, None where there is nothing."""
+    root, *steps = path
+    if root == "topic":
+        found: Any = message.topic.split("/") if steps else message.topic
+    elif root == "key":
+        found = None if message.key is None else message.key.decode("utf-8", "replace")
+    elif root == "time":
+        found = None if message.time_us is None else _EPOCH + dt.timedelta(microseconds=message.time_us)
+    else:
+        found = payload
+    for step in steps:
+        if isinstance(step, int):
+            found = found[step] if isinstance(found, list) and step < len(found) else None
+        else:
+            found = found.get(step) if isinstance(found, Mapping) else None
+    return found
+
+
+def json_lines(batch: Any) -> list[bytes]:
+    """Return the rows of an Arrow batch as JSON objects; times are ISO 8601 text."""
+    from millstream.protocol.values.rows import rows_of
+
+    return [json.dumps(row, default=_shown, ensure_ascii=False).encode() for row in rows_of(batch)]
+
+
+def _shown(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

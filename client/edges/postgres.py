@@ -1,0 +1,148 @@
+"""PostgreSQL: a table polled by a growing column as a source; INSERT, or upsert by a key, as a sink."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import psycopg
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
+from millstream.protocol.values.rows import rows_of
+from psycopg import sql
+from psycopg.rows import dict_row
+
+ROWS_MAX = 1_000
+CONNECT_S = 10
+TOKENS = sql.Identifier("millstream_sinks")
+
+
+def _connected(options: ConnectorOptions) -> psycopg.Connection[Any]:
+    password = options.maybe("password")
+    try:
+        if password is None:
+            return psycopg.connect(options.text("url"), connect_timeout=CONNECT_S)
+        return psycopg.connect(options.text("url"), connect_timeout=CONNECT_S, password=password)
+    except psycopg.Error as error:
+        raise ConnectorError(f"{options.name}: PostgreSQL cannot be reached: {' '.join(str(error).split())}") from None
+
+
+def _table(name: str) -> sql.Identifier:
+    return sql.Identifier(*name.split("."))
+
+
+class PostgresSource:
+    """Rows of `table` whose `cursor` column is greater than that of the rows before, every `poll` seconds."""
+
+    promise = "exactly once for rows that become visible in the order of the cursor column: the last value is kept with the rows"
+
+    def __init__(self) -> None:
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def open(self, options: ConnectorOptions, position: bytes | None) -> None:
+        """Connect."""
+        table, cursor = _table(options.text("table")), sql.Identifier(options.text("cursor"))
+        self._cursor = options.text("cursor")
+        self._poll_s = options.number("poll", 1.0)
+        self._connection = _connected(options)
+        self._connection.autocommit = True
+        self._first = sql.SQL("SELECT * FROM {} ORDER BY {} LIMIT {}").format(table, cursor, ROWS_MAX)
+        self._next = sql.SQL("SELECT * FROM {} WHERE {} > %s ORDER BY {} LIMIT {}").format(table, cursor, cursor, ROWS_MAX)
+        self._behind = sql.SQL("SELECT count(*) FROM (SELECT FROM {} WHERE {} > %s LIMIT 100000) AS behind").format(table, cursor)
+        self._last = None if position is None else json.loads(position)
+        self._polled_s = -self._poll_s
+
+    def read(self, wait_s: float) -> MessageBatch | None:
+        """Return the next rows, as many as one poll gives."""
+        assert self._connection is not None
+        due_s = self._polled_s + self._poll_s - time.monotonic()
+        if due_s > 0:
+            time.sleep(min(due_s, wait_s))
+            if due_s > wait_s:
+                return None
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute(self._first).fetchall() if self._last is None else cursor.execute(self._next, (self._last,)).fetchall()
+        if len(rows) < ROWS_MAX:
+            self._polled_s = time.monotonic()
+        if not rows:
+            return None
+        if rows[-1][self._cursor] is None:
+            raise ConnectorError(f"column {self._cursor} is NULL, so it says no order")
+        self._last = str(rows[-1][self._cursor])
+        return MessageBatch([Message(row) for row in rows], json.dumps(self._last).encode())
+
+    def settled(self, position: bytes) -> None:
+        """The table stays as it is."""
+
+    def lag(self) -> Lag:
+        """Return how many rows wait (100,000 at most are counted)."""
+        assert self._connection is not None
+        if self._last is None:
+            return Lag()
+        row = self._connection.execute(self._behind, (self._last,)).fetchone()
+        return Lag(None if row is None else row[0])
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+class PostgresSink:
+    """Results into `table`, whose columns have their names; with `key` a row takes the place of the one with that key."""
+
+    promise = "exactly once: the resume token is written in the same transaction as the rows (table millstream_sinks)"
+
+    def __init__(self) -> None:
+        self._connection: psycopg.Connection[Any] | None = None
+        self._statement: sql.Composed | None = None
+
+    def open(self, options: ConnectorOptions, token: str | None) -> str | None:
+        """Connect, and return the token that the database has. The one of a connect process may be another database's."""
+        self._name = options.name
+        self._table = _table(options.text("table"))
+        key = options.maybe("key")
+        self._key = [] if key is None else [part.strip() for part in key.split(",")]
+        self._connection = _connected(options)
+        with self._connection.transaction():
+            self._connection.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} (sink text PRIMARY KEY, token text NOT NULL)").format(TOKENS))
+        with self._connection.transaction():
+            row = self._connection.execute(sql.SQL("SELECT token FROM {} WHERE sink = %s").format(TOKENS), (self._name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def write(self, batch: Any, token: str) -> None:
+        """Write rows and token in one transaction."""
+        assert self._connection is not None
+        names = batch.schema.names
+        if self._statement is None:
+            self._statement = self._insert(names)
+        rows = [[_adapted(row[name]) for name in names] for row in rows_of(batch)]
+        upsert = sql.SQL("INSERT INTO {} VALUES (%s, %s) ON CONFLICT (sink) DO UPDATE SET token = excluded.token").format(TOKENS)
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            cursor.executemany(self._statement, rows)
+            cursor.execute(upsert, (self._name, token))
+
+    def _insert(self, names: list[str]) -> sql.Composed:
+        statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+            self._table, sql.SQL(", ").join(map(sql.Identifier, names)), sql.SQL(", ").join(sql.Placeholder() for _ in names)
+        )
+        if not self._key:
+            return statement
+        others = [name for name in names if name not in self._key]
+        keys = sql.SQL(", ").join(map(sql.Identifier, self._key))
+        if not others:
+            return statement + sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(keys)
+        sets = sql.SQL(", ").join(sql.SQL("{} = excluded.{}").format(sql.Identifier(n), sql.Identifier(n)) for n in others)
+        return statement + sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {}").format(keys, sets)
+
+    def flush(self) -> None:
+        """Each write is committed already."""
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _adapted(value: Any) -> Any:
+    return json.dumps(value, default=str) if isinstance(value, dict) else value

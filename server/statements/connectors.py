@@ -1,0 +1,145 @@
+"""CREATE, DROP, PAUSE, RESUME, SHOW and EXPLAIN of sources and sinks; REPORT, by which the connect process tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.data.errors import InvalidDefinition, Unsupported
+from millstream.engine.language.statements import (
+    ChangeConnector,
+    ConnectorKind,
+    CreateConnector,
+    DropConnector,
+    ExplainConnector,
+    QueryVerb,
+    ReportConnector,
+)
+from millstream.server.host.connectors import Connector, checked_report
+from millstream.server.results.outcome import Outcome, said, table
+
+if TYPE_CHECKING:
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
+
+NOT_KNOWN = "not known before a connect process has opened it"
+
+
+def _note(kind: ConnectorKind, name: str, what: str) -> str:
+    return f"{kind.noun} {name} {what}"
+
+
+def create_connector(host: EngineHost, statement: CreateConnector, context: Context) -> Outcome:
+    """Keep the definition; the connect process carries it out."""
+    definition = statement.definition
+    kind, name = definition.kind, definition.name
+    connectors = host.connectors
+    if statement.if_not_exists and connectors.find(kind, name) is not None:
+        return said(f"{kind.noun} {name} already exists")
+    if host.runtime.scheduler is None:
+        raise Unsupported(f"a run in virtual time has no {kind.noun}s", hint="create it on a running server")
+    if not context.restoring:  # queries come back later
+        if kind is ConnectorKind.SOURCE:
+            host.intake(definition.target)
+        else:
+            host.queries.get(definition.target)
+    made = Connector(definition)
+    if context.restoring:
+        made.is_paused = host.store.note(_note(kind, name, "paused")) == "yes"
+        made.token = host.store.note(_note(kind, name, "token")) or None
+    with host.store.change() as change:
+        connectors.add(made)
+        change.back(lambda: connectors.remove(kind, name))
+        if not context.restoring:
+            host.store.add_definition(kind.noun, name, context.text.strip())
+            _forget_notes(host, kind, name)
+    return said(f"{kind.noun} {name} created")
+
+
+def _forget_notes(host: EngineHost, kind: ConnectorKind, name: str) -> None:
+    for what in ("paused", "token"):
+        if host.store.note(_note(kind, name, what)):
+            host.store.set_note(_note(kind, name, what), "")
+
+
+def drop_connector(host: EngineHost, statement: DropConnector, context: Context) -> Outcome:
+    """Forget a source or sink; what it has brought stays."""
+    kind, name = statement.kind, statement.name.text
+    if statement.if_exists and host.connectors.find(kind, name) is None:
+        return said(f"there is no {kind.noun} {name}")
+    host.connectors.get(kind, name)
+    with host.store.change() as change:
+        host.store.forget([(kind.noun, name)], [])
+        _forget_notes(host, kind, name)
+        change.after(lambda: host.connectors.remove(kind, name))
+    return said(f"{kind.noun} {name} dropped")
+
+
+def change_connector(host: EngineHost, statement: ChangeConnector, context: Context) -> Outcome:
+    """Pause a source or sink, or let it go on; it goes on where it was."""
+    kind, name = statement.kind, statement.name.text
+    found = host.connectors.get(kind, name)
+    wanted = statement.verb is QueryVerb.PAUSE
+    if found.is_paused == wanted:
+        return said(f"{kind.noun} {name} is already {'paused' if wanted else 'running'}")
+    with host.store.change() as change:
+        host.store.set_note(_note(kind, name, "paused"), "yes" if wanted else "")
+        change.after(lambda: setattr(found, "is_paused", wanted))
+    return said(f"{kind.noun} {name} is {'paused' if wanted else 'running'}")
+
+
+def report_connector(host: EngineHost, statement: ReportConnector, context: Context) -> Outcome:
+    """Take what the connect process tells."""
+    found = host.connectors.get(statement.kind, statement.name.text)
+    try:
+        told = checked_report(statement.report)
+    except ValueError as error:
+        raise InvalidDefinition(f"this is no report: {error}") from error
+    token = told.pop("token", None)
+    if token is not None and token != found.token:
+        with host.store.change() as change:
+            host.store.set_note(_note(statement.kind, found.definition.name, "token"), token)
+            change.after(lambda: setattr(found, "token", token))
+    found.report = told
+    return said()
+
+
+def shown(host: EngineHost, kind: ConnectorKind) -> Outcome:
+    """Return the sources or sinks with what was told of them."""
+    is_source = kind is ConnectorKind.SOURCE
+    rows: list[tuple[object, ...]] = []
+    for one in host.connectors.of(kind):
+        definition, told = one.definition, one.report
+        cells: list[Any] = [definition.name, definition.target, definition.option("connector"), one.state]
+        cells += [told.get(n) for n in ("rows", "refused", "rows_per_s", "lag_messages", "lag_s", "restarts", "last_error", "promise")]
+        rows.append((*cells, one.options_text, one.options_json, one.token))
+    columns = [("name", "TEXT"), ("stream" if is_source else "query", "TEXT"), ("connector", "TEXT"), ("state", "TEXT")]
+    columns += [("rows", "BIGINT"), ("refused", "BIGINT"), ("rows_per_s", "DOUBLE"), ("lag_messages", "BIGINT"), ("lag_s", "DOUBLE")]
+    columns += [("restarts", "BIGINT"), ("last_error", "TEXT"), ("promise", "TEXT")]
+    columns += [("options", "TEXT"), ("options_json", "TEXT"), ("token", "TEXT")]
+    return table(columns, rows, f"name {'stream' if is_source else 'query'} connector state rows lag_messages last_error")
+
+
+def explain_connector(host: EngineHost, statement: ExplainConnector, context: Context) -> Outcome:
+    """Say what is promised, and why."""
+    found = host.connectors.get(statement.kind, statement.name.text)
+    definition = found.definition
+    way = "into stream" if statement.kind is ConnectorKind.SOURCE else "from query"
+    lines = [
+        f"{definition.kind.noun} {definition.name}: connector {definition.option('connector')}, {way} {definition.target}",
+        f"promise: {found.report.get('promise') or NOT_KNOWN}",
+        f"state: {found.state}",
+        f"options: {found.options_text}",
+    ]
+    if found.report.get("last_error"):
+        lines.append(f"last error: {found.report['last_error']}")
+    return table([("line", "TEXT")], [(line,) for line in lines])
+
+
+EXECUTORS: dict[type[Any], Callable[[Any, Any, Any], Outcome]] = {
+    CreateConnector: create_connector,
+    DropConnector: drop_connector,
+    ChangeConnector: change_connector,
+    ExplainConnector: explain_connector,
+    ReportConnector: report_connector,
+}

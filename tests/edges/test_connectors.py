@@ -1,0 +1,202 @@
+"""Each connector that comes with Millstream against its real other side, by the kit that others run on theirs."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.client.edges.conformance import check_sink, check_source
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message, MessageBatch, find
+from millstream.client.edges.files import FilesSink, FilesSource
+
+from tests.support import services
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def test_files_of_a_directory_and_rolled_files(tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    numbers = iter(range(1_000))
+
+    def fill(count: int) -> None:
+        lines = [json.dumps({"v": next(numbers)}) for _ in range(count)]
+        (folder / f"{next(numbers):04}.jsonl").write_text("\n".join(lines) + "\n")
+
+    check_source(FilesSource, {"path": str(folder)}, fill)
+
+    def kept() -> list[int]:
+        return [json.loads(line)["v"] for path in sorted(out.glob("kit-*.jsonl")) for line in path.read_text().splitlines()]
+
+    check_sink(FilesSink, {"path": str(out), "roll_s": 0}, kept)
+
+
+def test_a_log_that_grows_and_is_rotated(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.touch()
+    count = 0
+
+    def fill(lines: int) -> None:
+        nonlocal count
+        for n in range(lines):
+            if n == lines // 2 and count:
+                log.rename(tmp_path / f"app.log.{count}")
+            with log.open("a") as file:
+                file.write(f'{{"v": {count}}}\n')
+            count += 1
+
+    check_source(FilesSource, {"path": str(log)}, fill)
+
+
+def test_csv_files_have_a_header_and_a_bad_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("v,w\n1,2\n3,4")  # its last line counts once another file follows
+    (tmp_path / "b.csv").write_text("v,w\n")
+    source = FilesSource()
+    source.open(ConnectorOptions("x", {"path": str(tmp_path), "format": "csv"}), None)
+    assert [m.value for _ in range(2) for m in source.read(1.0).messages] == [b"1,2", b"3,4"]  # type: ignore[union-attr]
+    source.close()
+    with pytest.raises(ConnectorError, match="there is no file or directory"):
+        FilesSource().open(ConnectorOptions("x", {"path": str(tmp_path / "no" / "such")}), None)
+
+
+def test_mqtt(tmp_path: Path) -> None:
+    paho = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
+    with services.mosquitto(tmp_path / "broker") as broker:
+        url = f"mqtt://127.0.0.1:{broker.port}"
+        sender = paho.Client(paho.CallbackAPIVersion.VERSION2, "sender")
+        sender.connect("127.0.0.1", broker.port)
+        sender.loop_start()
+        heard: list[int] = []
+        reader = paho.Client(paho.CallbackAPIVersion.VERSION2, "reader")
+        reader.on_message = lambda client, userdata, message: heard.append(json.loads(message.payload)["v"])
+        reader.connect("127.0.0.1", broker.port)
+        reader.subscribe("out/#", 1)
+        reader.loop_start()
+        numbers = iter(range(1_000))
+
+        def fill(count: int) -> None:
+            for _ in range(count):
+                sender.publish("plant/7/temp", json.dumps({"v": next(numbers)}), 1).wait_for_publish(services.START_S)
+
+        def kept() -> list[int]:
+            deadline = time.monotonic() + 5
+            while len(heard) not in (6, 7) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            time.sleep(0.1)
+            return heard
+
+        try:
+            for version in ("5", "3.1.1"):
+                options = {"url": url, "topic": "plant/+/temp", "version": version, "client_id": f"kit-{version}"}
+                check_source(find("source", "mqtt"), options, fill)
+            check_sink(find("sink", "mqtt"), {"url": url, "topic": "out/{v}"}, kept)
+        finally:
+            for client in (sender, reader):
+                client.disconnect()
+                client.loop_stop()
+    with pytest.raises(ConnectorError, match="no broker answers"):
+        find("source", "mqtt")().open(ConnectorOptions("x", {"url": url, "topic": "a"}), None)
+
+
+def test_redis_streams(tmp_path: Path) -> None:
+    redis = pytest.importorskip("redis", reason="redis is not installed")
+    with services.redis_server(tmp_path / "redis") as server:
+        url = f"redis://127.0.0.1:{server.port}/0"
+        with redis.Redis.from_url(url) as client:
+            numbers = iter(range(1_000))
+
+            def fill(count: int) -> None:
+                for _ in range(count):
+                    client.xadd("in", {"data": json.dumps({"v": next(numbers)})})
+
+            check_source(find("source", "redis"), {"url": url, "key": "in", "field": "data"}, fill)
+            check_sink(
+                find("sink", "redis"),
+                {"url": url, "key": "out"},
+                lambda: [json.loads(fields[b"data"])["v"] for _, fields in client.xrange("out")],
+            )
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    with services.postgres(Path("/tmp")) as (_, url):
+        yield url
+
+
+def test_postgres(database: str) -> None:
+    import psycopg
+
+    with psycopg.connect(database, autocommit=True) as client:
+        client.execute("CREATE TABLE readings (id BIGSERIAL, v BIGINT, note TEXT DEFAULT 'x')")
+        client.execute("CREATE TABLE results (v BIGINT)")
+        client.execute("CREATE TABLE upserted (v BIGINT PRIMARY KEY)")
+
+        def fill(count: int) -> None:
+            client.execute("INSERT INTO readings (v) SELECT generate_series(1, %s)", (count,))
+
+        check_source(find("source", "postgres"), {"url": database, "table": "readings", "cursor": "id", "poll": 0}, fill)
+        for table, key in (("results", {}), ("upserted", {"key": "v"})):
+            client.execute("DROP TABLE IF EXISTS millstream_sinks")
+            check_sink(
+                find("sink", "postgres"),
+                {"url": database, "table": table, **key},
+                lambda table=table: [v for (v,) in client.execute(f"SELECT v FROM {table} ORDER BY ctid").fetchall()],  # type: ignore[misc]
+            )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"postgresql://tester@127.0.0.1:{taken.getsockname()[1]}/x"
+        with pytest.raises(ConnectorError, match="PostgreSQL cannot be reached"):
+            find("sink", "postgres")().open(ConnectorOptions("x", {"url": url, "table": "t"}), None)
+
+
+class Counting:
+    """The worked example of docs/connect.md: numbers, as a source of one's own."""
+
+    promise = "exactly once: the next number is the position"
+    last = 0
+
+    def open(self, options: ConnectorOptions, position: bytes | None) -> None:
+        self._next = int(position or 0)
+
+    def read(self, wait_s: float) -> MessageBatch | None:
+        if self._next >= Counting.last:
+            time.sleep(wait_s)
+            return None
+        self._next += 1
+        return MessageBatch([Message({"v": self._next})], str(self._next).encode())
+
+    def settled(self, position: bytes) -> None: ...
+
+    def lag(self) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+def test_the_kit_passes_the_example_and_finds_what_is_wrong_with_others() -> None:
+    def fill(count: int) -> None:
+        Counting.last += count
+
+    Counting.last = 0
+    check_source(Counting, {}, fill)
+
+    class Repeating(Counting):
+        def open(self, options: ConnectorOptions, position: bytes | None) -> None:
+            self._next = max(0, int(position or 0) - 1)
+
+    Counting.last = 0
+    with pytest.raises(AssertionError, match="other messages come"):
+        check_source(Repeating, {}, fill)
+
+    class Silent(Counting):
+        promise = "perhaps"
+
+    with pytest.raises(AssertionError, match="promise must begin"):
+        check_source(Silent, {}, fill)
+    with pytest.raises(ConnectorError, match="there is no connector pigeons for a source; there are files, mqtt, postgres"):
+        find("source", "pigeons")

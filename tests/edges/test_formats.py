@@ -1,0 +1,112 @@
+"""Messages to rows: paths, CSV, text with a pattern; what cannot be read goes the stream's ON ERROR way."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message
+from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, parse_columns
+from millstream.client.edges.runs import filled_in
+from millstream.protocol.types import parse_schema
+
+COLUMNS = parse_schema([["sensor", "TEXT", True], ["v", "DOUBLE", True], ["n", "BIGINT", True], ["ts", "TIMESTAMP", True]])
+
+
+def rows(messages: list[Message], **options: Any) -> list[dict[str, Any]]:
+    return RowReader(ConnectorOptions("x", options), COLUMNS).rows(messages)
+
+
+def test_a_path_says_which_part_of_a_message_fills_a_column() -> None:
+    message = Message(b'{"p": {"v": 1.5, "list": [7, 8]}, "ts": 1700000000.25}', "plant/7/temp", b"k1", 1_000_000)
+    said = "sensor = topic[1], v = payload.p.v, n = payload.p.list[1], ts = payload.ts"
+    at = dt.datetime(2023, 11, 14, 22, 13, 20, 250_000, dt.UTC)
+    assert rows([message], columns=said, time_unit="s") == [{"sensor": "7", "v": 1.5, "n": 8, "ts": at}]
+    assert rows([message], columns="sensor = key, ts = time") == [{"sensor": "k1", "ts": dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)}]
+    assert rows([message], columns="sensor = topic, v = payload.no.such, n = topic[9]") == [
+        {"sensor": "plant/7/temp", "v": None, "n": None}
+    ]
+
+
+def test_without_columns_names_are_columns_and_others_are_left_out() -> None:
+    assert rows([Message(b'{"v": 1, "other": 2}'), Message({"n": 3})]) == [{"v": 1}, {"n": 3}]
+
+
+def test_csv_and_text_give_values_the_types_of_their_columns() -> None:
+    assert rows([Message(b'"a,b",1.5,7,')], format="csv") == [{"sensor": "a,b", "v": 1.5, "n": 7, "ts": None}]
+    assert rows([Message(b"7;x")], format="csv", header="n") == [{"n": "7;x"}]
+    assert rows([Message(b"temp plant-7=21.5C")], format="text", pattern=r"(?P<sensor>[\w-]+)=(?P<v>[0-9.]+)C") == [
+        {"sensor": "plant-7", "v": 21.5}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "reason"),
+    [
+        (b"{", {}, "not JSON"),
+        (b"[" * 100_000, {}, "not JSON"),
+        (b"[1]", {}, "not an object"),
+        (b"\xff", {"format": "text", "pattern": "(?P<v>x)"}, "not UTF-8"),
+        (b"y", {"format": "text", "pattern": "(?P<v>x)"}, "does not match"),
+        (b"1,2", {"format": "csv"}, "2 fields, the header has 4"),
+        (b'"', {"format": "csv"}, "not CSV"),
+        (b"1" * (MESSAGE_BYTES_MAX + 1), {}, "are the most"),
+    ],
+)
+def test_what_cannot_be_read_becomes_one_row_that_says_why_with_the_raw_bytes(value: bytes, options: dict[str, Any], reason: str) -> None:
+    bad, good = rows([Message(value), Message({"n": 1})], **options)
+    ((name, raw),) = bad.items()
+    assert reason in name
+    assert raw.startswith(value[:10].decode("utf-8", "backslashreplace"))
+    assert good == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"columns": "v"}, "is not 'column = path'"),
+        ({"columns": "v = payload..x"}, "is not 'column = path'"),
+        ({"columns": "v = elsewhere"}, "is not 'column = path'"),
+        ({"columns": "v = payload, v = key"}, "named twice"),
+        ({"columns": "w = payload"}, "the stream has no column w"),
+        ({"format": "xml"}, "there is no format xml"),
+        ({"format": "text"}, "needs pattern"),
+        ({"format": "text", "pattern": "("}, "pattern: "),
+        ({"format": "text", "pattern": "x"}, "name its groups"),
+        ({"format": "text", "pattern": "(?P<v>x)" + "y" * 1_000}, "1000 are the most"),
+        ({"time_unit": "h"}, "time_unit must be one of"),
+    ],
+)
+def test_a_wrong_option_is_told_with_its_place(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConnectorError, match=said):
+        rows([], **options)
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=40))
+def test_any_text_is_columns_or_is_refused(text: str) -> None:
+    with suppress(ConnectorError):
+        assert parse_columns(text)
+
+
+@settings(max_examples=60)
+@given(st.binary(max_size=60), st.sampled_from(["json", "csv", "text"]))
+def test_any_bytes_give_one_row(value: bytes, form: str) -> None:
+    assert len(rows([Message(value)], format=form, pattern="(?P<v>[0-9]+)")) == 1
+
+
+def test_secrets_come_from_the_environment_and_unknown_options_are_told() -> None:
+    options = filled_in("x", {"password": {"env": "PW"}, "url": "u", "typo": 1}, {"PW": "secret"})
+    assert (options.text("password"), options.text("url"), options.number("wait", 2)) == ("secret", "u", 2)
+    with pytest.raises(ConnectorError, match="there is no option typo"):
+        options.check_all_known()
+    with pytest.raises(ConnectorError, match=r"the environment variable PW \(password\) is not set"):
+        filled_in("x", {"password": {"env": "PW"}}, {})
+    with pytest.raises(ConnectorError, match="option topic is missing"):
+        options.text("topic")
+    with pytest.raises(ConnectorError, match="url must be a number"):
+        options.number("url", 1)

@@ -1,0 +1,122 @@
+"""CREATE SOURCE and CREATE SINK: the catalogue, what is shown, secrets, and reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.client.errors import MillstreamError
+from millstream.engine.data.errors import EngineError
+from millstream.engine.language.parse import parse_statement
+from millstream.engine.language.statements import ConnectorKind, EnvironmentName
+from millstream.server.host.connectors import REPORT_BYTES_MAX, checked_report
+
+from tests.support.live_server import Harness, run, running
+
+SOURCE = "CREATE SOURCE plant INTO s WITH (connector = 'mqtt', url = 'mqtt://broker:1883', topic = 'a/+', password = ENV('PLANT_PASSWORD'))"
+SINK = "CREATE SINK alerts FROM hot WITH (connector = 'postgres', url = 'postgresql://db/x', table = 'alerts')"
+
+
+async def made(harness: Harness) -> Any:
+    client = await harness.client()
+    for text in ("CREATE STREAM s (v BIGINT)", "CREATE QUERY hot AS SELECT v FROM s", SOURCE, SINK):
+        await client.execute(text)
+    return client
+
+
+def test_definitions_and_wanted_states_survive_a_restart_and_secrets_are_names(tmp_path: Path) -> None:
+    async def test() -> None:
+        for life in range(3):
+            async with running(data_dir=str(tmp_path), connectors=False) as harness:
+                client = await (made(harness) if life == 0 else harness.client())
+                (source,), (sink,) = (await client.execute("SHOW SOURCES")).rows, (await client.execute("SHOW SINKS")).rows
+                assert source["options"].endswith("password = ENV('PLANT_PASSWORD')")
+                assert json.loads(source["options_json"])["password"] == {"env": "PLANT_PASSWORD"}
+                assert (source["stream"], sink["query"]) == ("s", "hot")
+                assert (source["state"], sink["state"], sink["token"]) == (
+                    ("waiting", "waiting", None)
+                    if life == 0
+                    else ("paused", "waiting", "t1")
+                    if life == 1
+                    else ("waiting", "waiting", "t1")
+                )
+                if life == 0:
+                    await client.execute("PAUSE SOURCE plant")
+                    await client.execute(
+                        """REPORT SINK alerts '{"token": "t1", "state": "running", "rows": 3, "promise": "exactly once: x"}'"""
+                    )
+                    told = [row["line"] for row in (await client.execute("EXPLAIN SINK alerts")).rows]
+                    assert "promise: exactly once: x" in told
+                if life == 1:
+                    await client.execute("RESUME SOURCE plant")
+                if life == 2:
+                    assert (await client.execute("CREATE SOURCE IF NOT EXISTS plant INTO s WITH (connector = 'files')")).notices
+                    await client.execute("DROP SINK alerts")
+                    await client.execute("DROP SOURCE plant")
+                    await client.execute("DROP SOURCE IF EXISTS plant")
+                    await client.execute(SINK)
+                    assert (await client.execute("SHOW SINKS")).rows[0]["token"] is None
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (SOURCE, "exists", "source plant exists"),
+        (SOURCE.replace("INTO s", "INTO nothing"), "unknown_name", "nothing"),
+        (SINK.replace("FROM hot", "FROM nothing"), "unknown_name", "nothing"),
+        ("DROP SINK nothing", "unknown_name", "there is no sink nothing"),
+        ("PAUSE SOURCE nothing", "unknown_name", "there is no source nothing"),
+        ("EXPLAIN SINK nothing", "unknown_name", "there is no sink nothing"),
+        ("DROP STREAM s CASCADE", "in_use", "stream s is filled by source plant"),
+        ("DROP QUERY hot", "in_use", "query hot is read by sink alerts"),
+        ("REPORT SOURCE plant 'x'", "invalid", "no report"),
+        ("REPORT SOURCE plant '{\"other\": 1}'", "invalid", "no report"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(text: str, code: str, said: str) -> None:
+    async def test(harness: Harness) -> None:
+        client = await made(harness)
+        with pytest.raises(MillstreamError, match=said) as refused:
+            await client.execute(text)
+        assert refused.value.code == code
+
+    run(test, connectors=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("password = 'x'", r"password = ENV\('NAME'\)"),
+        ("api_token = 'x'", r"api_token = ENV\('NAME'\)"),
+        ("url = 'mqtt://me:x@broker'", r"password = ENV\('NAME'\)"),
+        ("a = 1, a = 2", "a is given twice"),
+        ("url = 'x'", "does not say its connector"),
+        ("url = ENV(x)", "the name of an environment variable"),
+    ],
+)
+def test_a_secret_in_a_statement_and_other_wrong_options_are_refused(options: str, said: str) -> None:
+    with pytest.raises(EngineError, match=said) as refused:
+        parse_statement(f"CREATE SOURCE a INTO s WITH ({options})")
+    assert "me:x" not in str(refused.value)
+
+
+def test_what_is_read() -> None:
+    statement: Any = parse_statement(
+        "CREATE SINK IF NOT EXISTS a FROM q WITH (connector = files, roll_s = 5, retain = true, key = ENV('K'))"
+    )
+    definition = statement.definition
+    assert (definition.kind, definition.name, definition.target) == (ConnectorKind.SINK, "a", "q")
+    assert definition.options == (("connector", "files"), ("roll_s", 5), ("retain", True), ("key", EnvironmentName("K")))
+
+
+def test_a_report_is_bounded_and_only_known_keys_are_taken() -> None:
+    assert checked_report('{"state": "running", "rows": 3, "lag_s": null}') == {"state": "running", "rows": 3, "lag_s": None}
+    assert len(checked_report(json.dumps({"last_error": "x" * 5_000}))["last_error"]) == 500
+    for bad in ("[]", '{"rows": "x"}', '{"rows": true}', '{"x": 1}', '{"state": 1}', " " * (REPORT_BYTES_MAX + 1)):
+        with pytest.raises(ValueError, match=r"."):
+            checked_report(bad)

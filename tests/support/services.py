@@ -1,0 +1,135 @@
+"""Other software that tests talk to, each instance their own, on a free port of this machine. Where it is missing, the test is skipped."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+START_S = 60.0
+STEP_S = 0.02
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def found(name: str, *places: str) -> str:
+    """Return the path of a program; skips the test where there is none."""
+    path = shutil.which(name) or next((p for place in places for p in sorted(map(str, Path("/").glob(f"{place}/{name}")))), None)
+    if path is None:
+        pytest.skip(f"{name} is not installed (make services)")
+    return path
+
+
+@dataclass
+class Service:
+    """A program that listens on `port`. `kill` ends it as a crash would, `start` starts it again with what it has on disk."""
+
+    command: list[str]
+    port: int
+    user: str | None = None
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        user = {} if self.user is None else {"user": self.user, "group": pwd.getpwnam(self.user).pw_gid, "extra_groups": []}
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd="/", **user
+        )
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, f"{self.command[0]} has ended with {self.process.returncode}"
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+            except OSError:
+                time.sleep(STEP_S)
+            else:
+                return
+        raise AssertionError(f"{self.command[0]} does not listen after {START_S:g} s")
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(START_S)
+
+
+@contextmanager
+def running(service: Service) -> Iterator[Service]:
+    service.start()
+    try:
+        yield service
+    finally:
+        service.kill()
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[Service]:
+    """An MQTT broker that keeps sessions and messages on disk."""
+    program, port = found("mosquitto", "usr/sbin"), free_port()
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    config = folder / "mosquitto.conf"
+    config.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {folder}/\nautosave_interval 1\n"
+        "autosave_on_changes true\nmax_queued_messages 0\nuser root\n"
+    )
+    with running(Service([program, "-c", str(config)], port)) as service:
+        yield service
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[Service]:
+    """A Redis that has each write on disk before it answers."""
+    program, port = found("redis-server"), free_port()
+    folder.mkdir(exist_ok=True)
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--appendonly", "yes", "--appendfsync", "always"]
+    with running(Service([*command, "--save", ""], port)) as service:
+        yield service
+
+
+def _until_it_answers(url: str) -> None:
+    import psycopg
+
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=int(START_S)).close()
+        except psycopg.OperationalError:  # it listens before it is up
+            assert time.monotonic() < deadline, "PostgreSQL does not come up"
+            time.sleep(STEP_S)
+        else:
+            return
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[tuple[Service, str]]:
+    """A PostgreSQL, and the URL of its database."""
+    server, initdb = found("postgres", "usr/lib/postgresql/*/bin"), found("initdb", "usr/lib/postgresql/*/bin")
+    port, user = free_port(), "postgres" if os.getuid() == 0 else None
+    data = Path("/tmp") / f"millstream-postgres-{port}"  # where its own user may enter
+    try:
+        data.mkdir(mode=0o700)
+        if user is not None:
+            shutil.chown(data, user, pwd.getpwnam(user).pw_gid)
+        as_user = {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+        initialise = [initdb, "-D", str(data), "-U", "tester", "--auth=trust", "--no-sync", "--no-locale", "-E", "UTF8"]
+        subprocess.run(initialise, check=True, capture_output=True, timeout=START_S, cwd="/", **as_user)
+        command = [server, "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", str(data)]
+        with running(Service(command, port, user)) as service:
+            url = f"postgresql://tester@127.0.0.1:{port}/postgres"
+            _until_it_answers(url)
+            yield service, url
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
