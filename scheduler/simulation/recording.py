@@ -137,7 +137,7 @@ def _delta(value: Mapping[str, Any]) -> GraphDelta:
         ),
         tuple(_operator(one) for one in value["operators"]),
         tuple(Edge(**one) for one in value["edges"]),
-        tuple(ClassNode(**one) for one in value["classes"]),
+        tuple(ClassNode(**{**one, "workers": tuple(one.get("workers", ()))}) for one in value["classes"]),
     )
 
 

@@ -162,7 +162,7 @@ class Desk:
         for number, (installs, call) in enumerate(calls):
             is_late = writer.size > ANSWER_BYTES_MAX or (budget_ns is not None and now_ns - started_ns > budget_ns)
             if number and is_late:
-                answers.append([["late"], 0, 0])
+                answers.append([self._put_off(request, installs), 0, 0])
                 continue
             began(number + 1)
             mark = writer.mark()
@@ -175,6 +175,14 @@ class Desk:
         self._trains.forget(forgotten)
         return writer.parts([answers, self._segments.take_released()])
 
+    def _put_off(self, request: Reader, installs: Sequence[Any]) -> list[Any]:
+        """Take in the operators of a call that is too late to begin, as the server tells of each once."""
+        try:
+            self._install(request, installs)
+        except Exception as error:
+            return _told(error)
+        return ["late"]
+
     def _answered(self, request: Reader, writer: Writer, installs: Sequence[Any], call: list[Any]) -> list[Any]:
         self._allowance.claimed = 0
         try:
@@ -183,13 +191,16 @@ class Desk:
             return _told(error)
 
     def _done(self, request: Reader, writer: Writer, installs: Sequence[Any], call: list[Any]) -> list[Any]:
-        for key, about, state in installs:
-            self._operators[key] = self._built(request.bytes(about), None if state is None else request.bytes(state))
+        self._install(request, installs)
         if call[0] == "run":
             return self._run(request, writer, *call[1:])
         if call[0] == "snapshot":
             return ["state", writer.bytes(self._operators[call[1]].logic.snapshot())]
         return ["nothing"]
+
+    def _install(self, request: Reader, installs: Sequence[Any]) -> None:
+        for key, about, state in installs:
+            self._operators[key] = self._built(request.bytes(about), None if state is None else request.bytes(state))
 
     def _run(
         self,

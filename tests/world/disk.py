@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import io
+import mmap
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -330,6 +331,13 @@ class SimDisk:
             self.platter.sync_directory(str(directory))
         else:
             self.platter.lied = True
+
+    def map_new(self, path: Path, size: int) -> mmap.mmap:
+        self.close(self.create(path))
+        return mmap.mmap(-1, size)  # what it holds outlives no process, so it need not be on the platter
+
+    def flush(self, mapped: mmap.mmap, place: int, size: int) -> None:
+        self.step("flush", "mapped")
 
     def connect(self, path: Path) -> sqlite3.Connection:
         self.step("connect", path.name, writes=False)

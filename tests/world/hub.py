@@ -318,6 +318,9 @@ class Threading:
     def get_ident(self) -> int:
         return 1 if self._hub.current is None else self._hub.current.ident
 
+    def get_native_id(self) -> int:
+        raise OSError("a strand is no thread of the system's")  # as for a thread that has ended: its priority cannot be set
+
     def current_thread(self) -> Any:
         return self._hub.current
 

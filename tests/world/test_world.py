@@ -74,11 +74,9 @@ def test_nothing_changes_for_clients_whose_servers_workers_die() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "managers", "are_lost"), [(35, {"class"}, False), (47, {"dilos"}, True)])
-def test_a_world_with_too_much_work_sheds_under_its_load_managers_and_tells_readers_what_they_lose(
-    seed: int, managers: set[str], are_lost: bool
-) -> None:
+@pytest.mark.parametrize("seed", [47, 59])
+def test_a_world_with_too_much_work_sheds_and_tells_readers_what_they_lose(seed: int) -> None:
     verdict = run(seed)
     assert verdict.ok, verdict.problems
-    assert verdict.shed_under >= managers
-    assert (verdict.gaps > 0) == are_lost
+    assert verdict.shed_under
+    assert verdict.gaps > 0

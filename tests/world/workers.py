@@ -61,7 +61,8 @@ class OperatingSystem:
         poll = SimPoll(self)
         for one in channels:
             poll.register(one.asked, select.POLLIN)
-        child.serve(SimDesk(made, child.Segments(ways), step_ns_max), channels, poll.poll)
+        own = child.SharedSegments(child.ANSWERS_BYTES_MAX)
+        child.serve(SimDesk(made, child.MappedSegments(ways), own, step_ns_max), channels, poll.poll, child.Answers(own, ways))
 
     def kill(self, which: int, calls: int, is_done: bool) -> None:
         """End one of the workers, at once or at one of its next calls, before it is done or when it is and nobody knows."""
@@ -166,19 +167,20 @@ class SimPopen:
 class SimDesk(child.Desk):
     """Answers take time, and may be the last thing that a worker does."""
 
-    def __init__(self, made: SimPopen, found: child.Segments, step_ns_max: int) -> None:
-        super().__init__(found, step_ns_max)
+    def __init__(self, made: SimPopen, found: child.MappedSegments, own: child.SharedSegments, step_ns_max: int) -> None:
+        super().__init__(found, own, step_ns_max)
         self._made = made
 
-    def answer(self, head: bytes, behind: bytes) -> tuple[bytes, list[Any], int]:
+    def answer(self, head: bytes, behind: bytes, began: Callable[[int], None]) -> channel.Message:
         machine, made = self._made.machine, self._made
         machine.hub.sleep(machine.hub.draw.randint(1_000, CALL_NS_MAX))
         is_last = made.dies_in == 1
         made.dies_in -= made.dies_in > 0
         if is_last and not made.dies_done:
+            began(1)
             machine.end(made)
             raise Killed
-        parts = super().answer(head, behind)
+        parts = super().answer(head, behind, began)
         if is_last:
             machine.end(made)
             raise Killed

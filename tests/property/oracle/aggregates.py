@@ -174,6 +174,13 @@ def _gathered(pairs: list[Pair]) -> list[Any] | None:
     return [x for x, y in pairs if y is None] + [x for x, _ in given] or None
 
 
+def _first_of_each(values: list[Any]) -> list[Any]:
+    found: dict[Any, Any] = {}
+    for value in values:
+        found.setdefault(key_of(value), value)
+    return list(found.values())
+
+
 def random_aggregate(choice: random.Random, maker: Maker, plain: bool = False) -> Aggregate:
     """One aggregate over a random argument, perhaps DISTINCT, perhaps with FILTER. `plain`: no order, exact values."""
     name = choice.choice(["COUNT", "COUNT", "SUM", "SUM", "MIN", "MAX"] if plain else [*_MAKERS, "COUNT", "SUM", "AVG", "MIN", "MAX"])
@@ -242,7 +249,7 @@ _MAKERS: dict[str, tuple[tuple[str, ...], Callable[[str], str], Callable[[list[A
     "FIRST({})": (_ALL, _same, lambda v: v[0] if v else None),
     "LAST({})": (_ALL, _same, lambda v: v[-1] if v else None),
     "MODE({})": (_ALL, _same, _mode),
-    "COLLECT_SET({})": (_ALL, lambda k: "", lambda v: _distinct(v) or None),
+    "COLLECT_SET({})": (_ALL, lambda k: "", lambda v: _first_of_each(v) or None),
     "BIT_XOR({})": ((INT, BIGINT), _same, lambda v: _bits(v, operator.xor)),
     "BIT_AND({})": ((INT, BIGINT), _same, lambda v: _bits(v, operator.and_)),
     "BIT_OR({})": ((INT, BIGINT), _same, lambda v: _bits(v, operator.or_)),

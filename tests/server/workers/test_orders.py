@@ -44,7 +44,9 @@ class CountedTelling(Telling):
 class Here:
     """A worker whose desk is in this process."""
 
-    def __init__(self, spoil: Spoil | None = None) -> None:
+    def __init__(self, spoil: Spoil | None = None, budget_ns: int | None = None) -> None:
+        self.budget_ns = budget_ns
+        self.put_off = 0
         nothing: Any = type("NoSegments", (), {"base": None, "take_released": staticmethod(list)})()
         self.desk = Desk(nothing, SharedSegments(0), 0)
         self.telling = CountedTelling()
@@ -77,11 +79,15 @@ class Here:
             calls.append([[installed.told(writer) for installed in fresh], one.compose(writer, self.telling)])
         fresh_trains = self.telling.take_fresh()
         self.told_trains += len(fresh_trains)
-        body = [[], self.telling.take_forgotten(), [], fresh_trains, calls, None]
+        body = [[], self.telling.take_forgotten(), [], fresh_trains, calls, self.budget_ns]
         reader = Reader(*_sent(self.desk.answer(*_sent(writer.parts(body)), lambda call: None)))
         self.messages.append(len(asked))
         answers: list[Any] = []
         for told, cost_ns, claimed in reader.body[0]:
+            if told[0] == "late":
+                self.put_off += 1
+                answers.append(None)
+                continue
             self.calls += 1
             answers.append(self.error(told) if told[0] in ("cut", "error") else Answer(reader, told, cost_ns, claimed))
         return answers
@@ -161,6 +167,12 @@ def test_parts_of_inputs_go_in_few_messages_each_train_once_and_the_answers_are_
     assert worker.calls > 20
     assert worker.told_trains < worker.telling.parts * 0.7, "what several operators take is told once"
     assert max(worker.messages) >= 3
+
+
+def test_calls_that_are_put_off_run_later_and_the_answers_are_the_same(seed: int) -> None:
+    worker = Here(budget_ns=0)
+    assert answers(engine_with(worker), seed) == answers(engine_with(None), seed)
+    assert worker.put_off
 
 
 def test_a_part_that_is_too_much_at_once_is_put_back_and_those_before_it_count(seed: int) -> None:
