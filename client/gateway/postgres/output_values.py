@@ -217,6 +217,7 @@ def _escaped(text: Any, delimiter: str) -> Any:
 def _csv_quoted(text: Any, delimiter: str, null: str) -> Any:
     special = pc.match_substring_regex(text, '["\\r\\n]')
     special = pc.or_(special, pc.match_substring(text, delimiter))
+    special = pc.or_(special, pc.equal(text, ""))  # a blank line would be no row
     special = pc.fill_null(pc.or_(special, pc.equal(text, null)), False)
     quoted = pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', "")
     return pc.if_else(special, quoted, text)
