@@ -1,4 +1,4 @@
-"""The log of an output port: a chain of nodes (`nodes.py`), read by cursors (`cursors.py`).
+"""The log of an output port: a chain of nodes, read by cursors (`cursors.py`).
 
 A log is append-only; every reader has a cursor of its own, and what all have passed is freed. A push is O(1) however many read:
 nodes form a chain that only points forward, so a node is gone once no cursor stands before it. Each node counts the readers that
@@ -29,8 +29,7 @@ from millstream.engine.data.tally import Tally, follow, summed
 from millstream.engine.data.train import Train, concat_trains
 from millstream.engine.data.types import Kind
 from millstream.engine.data.watermarks import TIME_MIN
-from millstream.engine.flow.cursors import Cursor
-from millstream.engine.flow.nodes import LogNode, compacted, is_mergeable, train_of
+from millstream.engine.flow.cursors import Cursor, LogNode, compacted, is_mergeable, train_of
 
 FEW_ROWS = 8  # of a node that would hold more about its rows than they are
 FEW_NODES = 64  # in a row that wait, until their rows are put together

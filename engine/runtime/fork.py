@@ -20,8 +20,7 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train, empty_train
 from millstream.engine.data.types import DataType
 from millstream.engine.data.watermarks import TIME_MAX, jump_track
-from millstream.engine.flow.cursors import Cursor
-from millstream.engine.flow.nodes import LogNode
+from millstream.engine.flow.cursors import Cursor, LogNode
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import ALL_ROWS, RunningOperator, emitted
 from millstream.engine.language import recipes

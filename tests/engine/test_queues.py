@@ -13,8 +13,7 @@ from millstream.engine.data.graph import EdgeId, LogId
 from millstream.engine.data.train import Numbers, Train, empty_train
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP
 from millstream.engine.data.watermarks import RowTrack, constant_track
-from millstream.engine.flow.cursors import Cursor
-from millstream.engine.flow.nodes import LogNode
+from millstream.engine.flow.cursors import Cursor, LogNode
 from millstream.engine.flow.queues import FEW_NODES, OutputLog
 
 from tests.support.engine_run import schema_of

@@ -17,7 +17,7 @@ from millstream.engine.data.train import Numbers, Train
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, JSON, TEXT, TIMESTAMP, DataType, Kind
 from millstream.engine.data.watermarks import RowsTrack, constant_track
 from millstream.engine.flow import queues, spilling
-from millstream.engine.flow.nodes import LogNode
+from millstream.engine.flow.cursors import LogNode
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.spilling import spill
 from millstream.server.host.spilling import SpillFiles
