@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.client.gateway.postgres.copy_input import CopyInput
 from millstream.client.gateway.postgres.input_values import array_items, interval_us, literal, text_of_binary, value_of
-from millstream.client.gateway.postgres.limits import COPY_BYTES_MAX
+from millstream.client.gateway.postgres.limits import COPY_BYTES_MAX, PARAMETERS_MAX
 from millstream.client.gateway.postgres.output_values import (
     COPY_SIGNATURE,
     COPY_TRAILER,
@@ -258,3 +258,10 @@ def test_intervals_come_in_all_styles() -> None:
 def test_arrays_keep_quotes_and_nulls_apart() -> None:
     assert array_items('{a,"b,c",NULL,"NULL","q\\"\\\\"}') == ["a", "b,c", None, "NULL", 'q"\\']
     assert type_of_oid(1007) == parse_type("INT[]")
+
+
+def test_an_array_has_so_many_items() -> None:
+    full = "{" + ",".join("1" * PARAMETERS_MAX) + "}"
+    assert len(array_items(full)) == PARAMETERS_MAX
+    with pytest.raises(PgError, match="an array has at most 4096 items"):
+        array_items(full.replace("}", ",1}"))
