@@ -15,6 +15,8 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import pyarrow as pa
 from millstream.server.functions.child import die_with_the_server
 from millstream.server.workers.channel import Channel, Message
 from millstream.server.workers.desk import SERVER, Desk
@@ -56,6 +58,11 @@ class Answers:
         os.eventfd_write(channel.answered, 1)
 
 
+def _load_kernels() -> None:
+    """Have NumPy and Arrow load what they load at their first calls: later that would seem to be the cost of the first rows."""
+    pa.array(np.zeros(1)).filter(pa.array([True]))
+
+
 def _bound(memory_bytes_max: int) -> None:
     """Let this process use so much memory beyond what it has; what is shared with the server does not count."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -75,6 +82,7 @@ def main() -> None:
     keep_pandas_out()
     from millstream.engine.operators import build  # noqa: F401  before the memory is bounded
 
+    _load_kernels()
     gc.collect()
     gc.freeze()
     _bound(told["memory_bytes_max"])

@@ -1,0 +1,43 @@
+"""What a worker loads before the first rows come: later it would seem to be these rows' cost."""
+
+from __future__ import annotations
+
+import pytest
+from millstream.server.workers.pool import Workers
+from millstream.server.workers.process import Installed, StepFailed, Worker
+
+from tests.server.workers.test_faults import bomb
+from tests.server.workers.test_orders import QUERIES, SECOND, STREAM
+from tests.support.engine_run import SqlEngine
+from tests.support.worker_pools import Pool
+
+TELL = "(_ for _ in ()).throw(LookupError(' '.join(__import__('sys').modules)))"
+
+
+def modules_of(worker: Worker, key: int) -> set[str]:
+    """The modules of others that a worker has loaded; its own come with the operators, which are no rows' cost."""
+    with pytest.raises(StepFailed) as told:
+        worker.ask((Installed(key, bomb(TELL), None),), lambda writer, telling: ["nothing"])
+    kind, *names = str(told.value).split()
+    assert kind == "LookupError:"
+    return {name for name in names if not name.startswith("millstream.")}
+
+
+def test_the_first_rows_load_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.engine.chains.fused.ROWS_HERE_MAX", 0)
+    pool = Pool(1)
+    try:
+        worker = pool.workers[0]
+        before = modules_of(worker, -1)
+        engine = SqlEngine(STREAM)
+        Workers(engine.network, pool.workers, pool.segments)
+        for name, text in QUERIES.items():
+            engine.select(text, name)
+        engine.put("s", [(at * SECOND, at % 3, 1.0 * (at % 4), "some text") for at in range(40)])
+        engine.end("s")
+        engine.work()
+        assert worker.calls > len(QUERIES)
+        assert all(engine.rows(name) for name in QUERIES)
+        assert modules_of(worker, -2) - before == set()
+    finally:
+        pool.close()
