@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message
+from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, fitting
 from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, parse_columns
 from millstream.client.edges.runs import filled_in
 from millstream.protocol.types import parse_schema
@@ -30,6 +30,14 @@ def test_a_path_says_which_part_of_a_message_fills_a_column() -> None:
     assert rows([message], columns="sensor = topic, v = payload.no.such, n = topic[9]") == [
         {"sensor": "plant/7/temp", "v": None, "n": None}
     ]
+
+
+def test_a_batch_and_a_message_with_values_are_bounded_by_their_bytes() -> None:
+    messages = [Message(b"x" * 1_000_000), Message({"v": 1, "sensor": "y" * 1_000_000})] * 4
+    assert fitting(messages) == BATCH_BYTES_MAX // 1_000_000
+    assert (fitting(messages[:2]), fitting([]), fitting([Message(b"x" * (BATCH_BYTES_MAX + 1))] * 2)) == (2, 0, 1)
+    ((name,),) = rows([Message({"sensor": "y" * (MESSAGE_BYTES_MAX + 1)})])
+    assert "are the most" in name
 
 
 def test_without_columns_names_are_columns_and_others_are_left_out() -> None:
