@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, fitting
 from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, parse_columns
-from millstream.client.edges.runs import filled_in
+from millstream.client.edges.runs import SinkRun, filled_in, one_line
+from millstream.client.errors import MillstreamError
 from millstream.protocol.types import parse_schema
 
 COLUMNS = parse_schema([["sensor", "TEXT", True], ["v", "DOUBLE", True], ["n", "BIGINT", True], ["ts", "TIMESTAMP", True]])
@@ -118,3 +120,17 @@ def test_secrets_come_from_the_environment_and_unknown_options_are_told() -> Non
         options.text("topic")
     with pytest.raises(ConnectorError, match="url must be a number"):
         options.number("url", 1)
+
+
+def test_a_sink_whose_query_was_made_anew_says_what_to_do() -> None:
+    def subscribe(query: str, **how: Any) -> Any:
+        assert how == {"resume_token": "m1.x"}
+        raise MillstreamError("invalid", "the resume token is not of this run of the query", "subscribe without a token")
+
+    connector: Any = SimpleNamespace(promise="exactly once: x", open=lambda options, token: "m1.x", close=lambda: None)
+    client: Any = SimpleNamespace(subscribe=subscribe)
+    sink = SinkRun("alerts", "hot", "{}", None, lambda: client)
+    with pytest.raises(ConnectorError, match=r"hot was made or started anew .*; make a sink of another name") as told:
+        sink._move(client, connector, ConnectorOptions("alerts", {}))
+    assert one_line(told.value) == str(told.value)
+    assert one_line(MillstreamError("x", "the reason", "the hint")).count("the hint") == 1
