@@ -138,7 +138,7 @@ def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def trains_of(table: pa.Table, rows_max: int) -> Iterator[pa.RecordBatch]:
-    """Cut a table into batches of at most `rows_max` rows and about `TRAIN_BYTES_MAX` bytes."""
+    """Yield a table as batches of at most `rows_max` rows and about `TRAIN_BYTES_MAX` bytes."""
     rows_max = max(1, min(rows_max, limits.TRAIN_ROWS_MAX))
     for batch in table.to_batches():
         if not batch.num_rows:

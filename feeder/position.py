@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from millstream.client.data import to_table, trains_of
 from millstream.feeder.errors import StateError
 from millstream.feeder.job import FeedPlan
 
@@ -96,8 +97,7 @@ class NamedRows:
         """Send a batch of rows and return the ack."""
         upto = self._position.acked()[self._numbers[stream]]
         publisher = self._publishers[stream]
-        for start in range(0, data.num_rows, SEND_ROWS_MAX):
-            part = data.slice(start, SEND_ROWS_MAX)
+        for part in trains_of(to_table(data), SEND_ROWS_MAX):
             upto += part.num_rows
             publisher.send(part, position=str(upto).encode())
         return publisher.flush()

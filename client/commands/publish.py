@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 from millstream.client.commands.common import connection_options, counted, time_format_option, warn
+from millstream.client.data import to_table, trains_of
 from millstream.client.errors import MillstreamError
 from millstream.client.statements import name_of, quoted
 from millstream.protocol.values.names import ColumnNames, left_out_note
@@ -206,9 +207,10 @@ class InputSender:
             return
         start = min(max(0, self._taken - before), table.num_rows)
         self.skipped += start
-        for first in range(start, table.num_rows, NAMED_ROWS_MAX):
-            part = table.slice(first, NAMED_ROWS_MAX)
-            self.publisher.send(part, position=str(before + first + part.num_rows).encode())
+        place = before + start
+        for part in trains_of(to_table(table.slice(start)), NAMED_ROWS_MAX):
+            place += part.num_rows
+            self.publisher.send(part, position=str(place).encode())
 
 
 def _send(sender: InputSender, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:

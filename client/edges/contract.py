@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 ENTRY_POINTS = "millstream.connectors"
+BATCH_BYTES_MAX = 4 * 2**20  # of a source's batch, as it is taken whole: the server takes 16 MiB of rows at once
 
 
 class ConnectorError(Exception):
@@ -34,6 +35,13 @@ class Message:
     key: bytes | None = None
     time_us: int | None = None
 
+    @property
+    def size(self) -> int:
+        """About how many bytes its value has."""
+        if isinstance(self.value, bytes):
+            return len(self.value)
+        return sum(len(v) if isinstance(v, str | bytes) else len(str(v)) for v in self.value.values())
+
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
@@ -49,6 +57,16 @@ class Lag:
 
     messages: int | None = None
     age_s: float | None = None
+
+
+def fitting(messages: Sequence[Message]) -> int:
+    """Return how many of the first messages make one batch: of `BATCH_BYTES_MAX` bytes at most, or a single one."""
+    total = 0
+    for count, message in enumerate(messages):
+        total += message.size
+        if count and total > BATCH_BYTES_MAX:
+            return count
+    return len(messages)
 
 
 class ConnectorOptions:
@@ -103,7 +121,7 @@ class Source(Protocol):
         ...
 
     def read(self, wait_s: float) -> MessageBatch | None:
-        """Return the next messages, None when none come within so many seconds."""
+        """Return the next messages, of some `BATCH_BYTES_MAX` bytes at most; None when none come within so many seconds."""
         ...
 
     def settled(self, position: bytes) -> None:

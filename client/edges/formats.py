@@ -129,7 +129,7 @@ class RowReader:
 
     def _row(self, message: Message) -> dict[str, Any]:
         try:
-            payload = message.value if isinstance(message.value, Mapping) else self._payload(message.value)
+            payload = self._payload(message)
             return self._typed(self._filled(message, payload))
         except (Unreadable, OverflowError, ValueError) as error:
             raw = message.value if isinstance(message.value, bytes) else repr(message.value).encode()
@@ -142,10 +142,10 @@ class RowReader:
             raise Unreadable("not an object with the columns' names; say which part fills which column with columns = '…'")
         return {name: value for name, value in payload.items() if name in self._names}
 
-    def _payload(self, value: bytes) -> Any:
-        if len(value) > MESSAGE_BYTES_MAX:
-            raise Unreadable(f"{len(value)} bytes, {MESSAGE_BYTES_MAX} are the most")
-        return self._read(value)
+    def _payload(self, message: Message) -> Any:
+        if message.size > MESSAGE_BYTES_MAX:
+            raise Unreadable(f"{message.size} bytes, {MESSAGE_BYTES_MAX} are the most")
+        return message.value if isinstance(message.value, Mapping) else self._read(message.value)
 
     def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
         for name, value in row.items():

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import paho.mqtt.client as paho
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
+from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
 from millstream.client.edges.formats import json_lines
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -140,8 +140,10 @@ class MqttSource:
         found = []
         try:
             found.append(self._arrived.get(timeout=wait_s) if wait_s else self._arrived.get_nowait())
-            while len(found) < BATCH_MAX:
+            size = len(found[0].payload)
+            while len(found) < BATCH_MAX and size < BATCH_BYTES_MAX:
                 found.append(self._arrived.get_nowait())
+                size += len(found[-1].payload)
         except queue.Empty:
             pass
         if not found:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import psycopg
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
 from millstream.protocol.values.rows import rows_of
 from psycopg import sql
 from psycopg.rows import dict_row
@@ -52,30 +52,37 @@ class PostgresSource:
         self._behind = sql.SQL("SELECT count(*) FROM (SELECT FROM {} WHERE {} > %s LIMIT 100000) AS behind").format(table, cursor)
         self._last = None if position is None else json.loads(position)
         self._due_s = time.monotonic()
+        self._ahead: list[Message] = []  # rows that were read and not given yet
 
     def read(self, wait_s: float) -> MessageBatch | None:
         """Return the next rows, as many as one poll gives."""
         deadline = time.monotonic() + wait_s
         while True:
-            if time.monotonic() >= self._due_s and (batch := self._poll()) is not None:
-                return batch
+            if not self._ahead and time.monotonic() >= self._due_s:
+                self._ahead = self._poll()
+            if self._ahead:
+                return self._next_batch()
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
             time.sleep(min(left_s, max(0.0, self._due_s - time.monotonic())))  # a table tells nobody that it has grown
 
-    def _poll(self) -> MessageBatch | None:
+    def _poll(self) -> list[Message]:
         assert self._connection is not None
         with self._connection.cursor(row_factory=dict_row) as cursor:
             rows = cursor.execute(self._first).fetchall() if self._last is None else cursor.execute(self._next, (self._last,)).fetchall()
         if len(rows) < ROWS_MAX:
             self._due_s = time.monotonic() + self._poll_s
-        if not rows:
-            return None
-        if rows[-1][self._cursor] is None:
+        if rows and rows[-1][self._cursor] is None:
             raise ConnectorError(f"column {self._cursor} is NULL, so it says no order")
-        self._last = str(rows[-1][self._cursor])
-        return MessageBatch([Message(row) for row in rows], json.dumps(self._last).encode())
+        return [Message(row) for row in rows]
+
+    def _next_batch(self) -> MessageBatch:
+        count = fitting(self._ahead)
+        messages, self._ahead = self._ahead[:count], self._ahead[count:]
+        row: Any = messages[-1].value
+        self._last = str(row[self._cursor])
+        return MessageBatch(messages, json.dumps(self._last).encode())
 
     def settled(self, position: bytes) -> None:
         """The table stays as it is."""

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import redis
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
 from millstream.client.edges.formats import json_lines
 
 BATCH_MAX = 1_000
@@ -43,18 +43,22 @@ class RedisSource:
         self._key = options.text("key")
         field = options.maybe("field")
         self._field = None if field is None else field.encode()
-        self._last = b"0-0" if position is None else position
+        self._last: Any = b"0-0" if position is None else position
+        self._ahead: list[Message] = []  # entries that were read and not given yet
         self._client = _connected(options)
 
     def read(self, wait_s: float) -> MessageBatch | None:
         """Return the next entries."""
-        block = max(WAIT_MS_MIN, int(wait_s * 1000)) if wait_s else None
-        found = self._client.xread({self._key: self._last}, count=BATCH_MAX, block=block)
-        if not found:
-            return None
-        ((_, entries),) = found
-        messages = [self._message(number, fields) for number, fields in entries]
-        self._last = entries[-1][0]
+        if not self._ahead:
+            block = max(WAIT_MS_MIN, int(wait_s * 1000)) if wait_s else None
+            found = self._client.xread({self._key: self._last}, count=BATCH_MAX, block=block)
+            if not found:
+                return None
+            ((_, entries),) = found
+            self._ahead = [self._message(number, fields) for number, fields in entries]
+        count = fitting(self._ahead)
+        messages, self._ahead = self._ahead[:count], self._ahead[count:]
+        self._last = messages[-1].key
         return MessageBatch(messages, self._last)
 
     def _message(self, number: bytes, fields: dict[bytes, bytes]) -> Message:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millstream.client.blocking import Client
+from millstream.client.blocking import BlockingSubscription, Client
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, find
 from millstream.client.edges.formats import RowReader
 from millstream.client.errors import MillstreamError
@@ -82,7 +82,7 @@ class ConnectorRun(ABC):
             try:
                 self._once()
             except Exception as error:  # of whatever library: told, and tried again
-                self._told["last_error"] = _one_line(error)
+                self._told["last_error"] = one_line(error)
                 self._told["state"] = "failing"
             else:
                 if self._told["state"] == "finished":
@@ -110,10 +110,10 @@ class ConnectorRun(ABC):
         """Open the connector and move rows until it is to stop. Raises whatever goes wrong."""
 
 
-def _one_line(error: Exception) -> str:
-    hint = f"; {error.hint}" if isinstance(error, MillstreamError) and error.hint else ""
+def one_line(error: Exception) -> str:
+    """Return what is told of an error."""
     kind = "" if isinstance(error, MillstreamError | ConnectorError) else f"{type(error).__name__}: "
-    return f"{kind}{' '.join(str(error).split())}{hint}"[:500]
+    return f"{kind}{' '.join(str(error).split())}"[:500]
 
 
 class SourceRun(ConnectorRun):
@@ -157,8 +157,7 @@ class SinkRun(ConnectorRun):
     def _move(self, client: Client, connector: Any, options: ConnectorOptions) -> None:
         token = connector.open(options, self._told.get("token") or self._token)
         options.check_all_known()
-        how = {"from_start": True} if token is None else {"resume_token": token}
-        with client.subscribe(self.target, **how) as results:
+        with self._results(client, token) as results:
             self._told["state"] = "running"
             written: tuple[int, str] | None = None
             since = 0.0  # when the first of what is written and not kept was
@@ -185,6 +184,20 @@ class SinkRun(ConnectorRun):
                         continue
                 self._keep(connector, written)
                 written = None
+
+    def _results(self, client: Client, token: str | None) -> BlockingSubscription:
+        """Return the results behind a token, or all. ConnectorError when the query's present run has never given that token."""
+        if token is None:
+            return client.subscribe(self.target, from_start=True)
+        try:
+            return client.subscribe(self.target, resume_token=token)
+        except MillstreamError as error:
+            if error.code != "invalid":
+                raise
+            raise ConnectorError(
+                f"{self.target} was made or started anew since this sink kept its place ({error.message}); make a sink of another name, or "
+                "remove the place that this one keeps beside its results (docs/connect.md)"
+            ) from error
 
     def _keep(self, connector: Any, written: tuple[int, str] | None) -> None:
         connector.flush()

@@ -14,7 +14,6 @@ from millstream.client.statements import quoted
 
 LOOK_S = 0.25
 STOP_S = 10.0
-CONNECTORS_MAX = 256
 KINDS: dict[str, type[ConnectorRun]] = {"source": SourceRun, "sink": SinkRun}
 Key = tuple[str, str]
 
@@ -54,7 +53,7 @@ class Supervisor:
         wanted: dict[Key, dict[str, Any]] = {}
         for kind in KINDS:
             for row in client.execute(f"SHOW {kind.upper()}S").rows:
-                if row["state"] != "paused" and len(wanted) < CONNECTORS_MAX:
+                if row["state"] != "paused":
                     wanted[kind, row["name"]] = row
         changed = [key for key, run in self._runs.items() if key not in wanted or wanted[key]["options_json"] != run.options_json]
         self._end(changed)

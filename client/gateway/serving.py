@@ -68,7 +68,7 @@ async def _mirror(settings: Settings, say: Callable[[str], None]) -> Mirror | No
         if settings.catalogue:
             say(f"no PostgreSQL found, so questions about the catalogue (\\d) are refused; {WHAT_TO_INSTALL}")
         return None
-    mirror = Mirror(programs)
+    mirror = Mirror(programs, settings.connections_max)
     await mirror.begin()
     return mirror
 

@@ -13,7 +13,9 @@ from typing import Any
 from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.statements import ConnectorDefinition, ConnectorKind, EnvironmentName
+from millstream.server.errors import TooMany
 
+CONNECTORS_MAX = 256  # each is two threads and a connection of the connect process
 REPORT_BYTES_MAX = 8_192
 TEXT_MAX = 500
 NUMBERS = ("rows", "refused", "rows_per_s", "lag_messages", "lag_s", "restarts")
@@ -73,10 +75,12 @@ class Connectors:
         return found
 
     def add(self, connector: Connector) -> None:
-        """Add one. NameTaken when the name is taken."""
+        """Add one. NameTaken when the name is taken, TooMany when there are as many as may be."""
         definition = connector.definition
         if self.find(definition.kind, definition.name) is not None:
             raise NameTaken(f"{definition.kind.noun} {definition.name} exists", hint="choose another name, or DROP it first")
+        if len(self._all) >= CONNECTORS_MAX:
+            raise TooMany(f"a server has at most {CONNECTORS_MAX} sources and sinks", hint="drop those that are no longer needed")
         self._all[definition.kind, definition.name] = connector
 
     def remove(self, kind: ConnectorKind, name: str) -> None:

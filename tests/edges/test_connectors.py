@@ -6,19 +6,21 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from millstream.client.edges.conformance import check_sink, check_source
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, MessageBatch, find
+from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, MessageBatch, find
 from millstream.client.edges.files import FilesSink, FilesSource
 
 from tests.support import services
 from tests.support.tree import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
+LARGE, LARGE_BYTES = 40, 500_000  # messages that together do not fit one batch
 
 
 def test_files_of_a_directory_and_rolled_files(tmp_path: Path) -> None:
@@ -117,6 +119,34 @@ def test_mqtt(tmp_path: Path) -> None:
         find("source", "mqtt")().open(ConnectorOptions("x", {"url": url, "topic": "a"}), None)
 
 
+def check_large(connector: str, options: dict[str, Any], number_of: Callable[[Message], int]) -> None:
+    """Check that a source cuts what is read together into batches that the server takes, and goes on behind any."""
+    position, found = None, []
+    while len(found) < LARGE:
+        source = find("source", connector)()
+        source.open(ConnectorOptions("x", options), position)
+        for _ in range(2):  # the second is of what the first was read with
+            batch = source.read(services.START_S) if len(found) < LARGE else None
+            if batch is not None:
+                assert sum(message.size for message in batch.messages) <= BATCH_BYTES_MAX
+                found += map(number_of, batch.messages)
+                position = batch.position
+        source.close()
+    assert found == list(range(LARGE))
+
+
+def test_large_messages_of_mqtt_come_in_batches_of_few() -> None:
+    mqtt = pytest.importorskip("millstream.client.edges.mqtt", reason="paho-mqtt is not installed")
+    source = mqtt.MqttSource()
+    source._link = SimpleNamespace(check=lambda: None)
+    for number in range(10):
+        source._arrived.put(SimpleNamespace(payload=b"x" * (BATCH_BYTES_MAX // 4), topic="t", mid=number, qos=1))
+    sizes = []
+    while (batch := source.read(0.0)) is not None:
+        sizes.append(len(batch.messages))
+    assert sizes == [4, 4, 2]
+
+
 def test_redis_streams(tmp_path: Path) -> None:
     redis = pytest.importorskip("redis", reason="redis is not installed")
     with services.redis_server(tmp_path / "redis") as server:
@@ -134,6 +164,9 @@ def test_redis_streams(tmp_path: Path) -> None:
                 {"url": url, "key": "out"},
                 lambda: [json.loads(fields[b"data"])["v"] for _, fields in client.xrange("out")],
             )
+            for number in range(LARGE):
+                client.xadd("large", {"data": f"{number}," + "x" * LARGE_BYTES})
+            check_large("redis", {"url": url, "key": "large", "field": "data"}, lambda message: int(message.value.split(b",")[0]))
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +188,9 @@ def test_postgres(database: str) -> None:
             client.execute("INSERT INTO readings (v) SELECT generate_series(1, %s)", (count,))
 
         check_source(find("source", "postgres"), {"url": database, "table": "readings", "cursor": "id", "poll": 0.01}, fill)
+        client.execute("CREATE TABLE large (id BIGINT, note TEXT)")
+        client.execute("INSERT INTO large SELECT n, repeat('x', %s) FROM generate_series(0, %s) AS n", (LARGE_BYTES, LARGE - 1))
+        check_large("postgres", {"url": database, "table": "large", "cursor": "id"}, lambda message: message.value["id"])
         for table, key in (("results", {}), ("upserted", {"key": "v"})):
             client.execute("DROP TABLE IF EXISTS millstream_sinks")
             check_sink(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message
+from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, fitting
 from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, parse_columns
-from millstream.client.edges.runs import filled_in
+from millstream.client.edges.runs import SinkRun, filled_in, one_line
+from millstream.client.errors import MillstreamError
 from millstream.protocol.types import parse_schema
 
 COLUMNS = parse_schema([["sensor", "TEXT", True], ["v", "DOUBLE", True], ["n", "BIGINT", True], ["ts", "TIMESTAMP", True]])
@@ -30,6 +32,14 @@ def test_a_path_says_which_part_of_a_message_fills_a_column() -> None:
     assert rows([message], columns="sensor = topic, v = payload.no.such, n = topic[9]") == [
         {"sensor": "plant/7/temp", "v": None, "n": None}
     ]
+
+
+def test_a_batch_and_a_message_with_values_are_bounded_by_their_bytes() -> None:
+    messages = [Message(b"x" * 1_000_000), Message({"v": 1, "sensor": "y" * 1_000_000})] * 4
+    assert fitting(messages) == BATCH_BYTES_MAX // 1_000_000
+    assert (fitting(messages[:2]), fitting([]), fitting([Message(b"x" * (BATCH_BYTES_MAX + 1))] * 2)) == (2, 0, 1)
+    ((name,),) = rows([Message({"sensor": "y" * (MESSAGE_BYTES_MAX + 1)})])
+    assert "are the most" in name
 
 
 def test_without_columns_names_are_columns_and_others_are_left_out() -> None:
@@ -110,3 +120,17 @@ def test_secrets_come_from_the_environment_and_unknown_options_are_told() -> Non
         options.text("topic")
     with pytest.raises(ConnectorError, match="url must be a number"):
         options.number("url", 1)
+
+
+def test_a_sink_whose_query_was_made_anew_says_what_to_do() -> None:
+    def subscribe(query: str, **how: Any) -> Any:
+        assert how == {"resume_token": "m1.x"}
+        raise MillstreamError("invalid", "the resume token is not of this run of the query", "subscribe without a token")
+
+    connector: Any = SimpleNamespace(promise="exactly once: x", open=lambda options, token: "m1.x", close=lambda: None)
+    client: Any = SimpleNamespace(subscribe=subscribe)
+    sink = SinkRun("alerts", "hot", "{}", None, lambda: client)
+    with pytest.raises(ConnectorError, match=r"hot was made or started anew .*; make a sink of another name") as told:
+        sink._move(client, connector, ConnectorOptions("alerts", {}))
+    assert one_line(told.value) == str(told.value)
+    assert one_line(MillstreamError("x", "the reason", "the hint")).count("the hint") == 1

@@ -11,8 +11,9 @@ import pytest
 from millstream.client.errors import MillstreamError
 from millstream.engine.data.errors import EngineError
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import ConnectorKind, EnvironmentName
-from millstream.server.host.connectors import REPORT_BYTES_MAX, checked_report
+from millstream.engine.language.statements import ConnectorDefinition, ConnectorKind, EnvironmentName
+from millstream.server.errors import TooMany
+from millstream.server.host.connectors import CONNECTORS_MAX, REPORT_BYTES_MAX, Connector, Connectors, checked_report
 
 from tests.support.live_server import Harness, run, running
 
@@ -112,6 +113,14 @@ def test_what_is_read() -> None:
     definition = statement.definition
     assert (definition.kind, definition.name, definition.target) == (ConnectorKind.SINK, "a", "q")
     assert definition.options == (("connector", "files"), ("roll_s", 5), ("retain", True), ("key", EnvironmentName("K")))
+
+
+def test_so_many_sources_and_sinks_and_no_more() -> None:
+    connectors = Connectors()
+    for number in range(CONNECTORS_MAX):
+        connectors.add(Connector(ConnectorDefinition(list(ConnectorKind)[number % 2], f"c{number}", "s", ())))
+    with pytest.raises(TooMany, match="at most 256 sources and sinks"):
+        connectors.add(Connector(ConnectorDefinition(ConnectorKind.SINK, "more", "s", ())))
 
 
 def test_a_report_is_bounded_and_only_known_keys_are_taken() -> None:

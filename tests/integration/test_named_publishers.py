@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from millstream.client import connect
+from millstream.client.commands.publish import InputSender
+from millstream.client.data import TRAIN_BYTES_MAX
 from millstream.client.errors import MillstreamError
 from millstream.feeder.pace import Pacer
-from millstream.feeder.position import NamedRows, load_position
+from millstream.feeder.position import NamedRows, Position, load_position
 from millstream.server.durability.journaling import Journaling
 from millstream.server.errors import TooMany
 from millstream.server.host.producers import PRODUCERS_MAX, US_PER_S, Produced, Producers
@@ -234,6 +237,7 @@ def test_server_and_publisher_killed_at_any_moment_repeat_and_lose_no_row(level:
                             await publisher.flush()
                     if draw.random() < 0.5:
                         process.send_signal(signal.SIGKILL)
+                        process.wait(WAIT_S)  # else it may seem alive below
                     elif draw.random() < 0.5:
                         await client.abandon()
                     else:
@@ -346,3 +350,19 @@ def test_a_feed_killed_at_any_send_repeats_and_loses_no_row(tmp_path: Path) -> N
         assert [row["v"] for row in rows.to_pylist()] == list(range(90))
 
     run(test, data_dir=str(tmp_path / "data"))
+
+
+def test_a_named_file_of_wide_rows_goes_in_sends_that_fit_a_message() -> None:
+    sent: list[tuple[int, int, bytes]] = []
+
+    def send(part: Any, *, position: bytes) -> None:
+        sent.append((part.num_rows, part.nbytes, position))
+
+    wide = pa.table({"v": ["x" * 10_000] * 2_000})
+    publisher: Any = SimpleNamespace(position=b"500", send=send, flush=lambda: None)
+    sender = InputSender(publisher, True)
+    sender.send_table(wide, 0)
+    assert (sender.skipped, sum(rows for rows, _, _ in sent), sent[-1][2]) == (500, 1_500, b"2000")
+    NamedRows(SimpleNamespace(publisher=lambda stream, name: publisher), ["s"], Position(("s",))).publish("s", wide)
+    assert (sum(rows for rows, _, _ in sent), sent[-1][2]) == (3_500, b"2500")
+    assert max(size for _, size, _ in sent) <= 1.1 * TRAIN_BYTES_MAX

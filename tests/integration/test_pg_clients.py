@@ -88,6 +88,16 @@ def test_a_gateway_that_stops_while_postgresql_begins_leaves_nothing_running(mon
     assert [code is None for code in ended] == [False]
 
 
+def test_the_private_postgresql_has_room_for_as_many_peers_as_the_gateway() -> None:
+    async def test(gateway: Gateway) -> None:
+        peer = await gateway.peer()
+        ((found,),) = values(await peer.ask(SimpleQuery("SELECT current_setting('max_connections')")))
+        assert int(found or 0) > 300
+        await peer.close()
+
+    run(test, catalogue=True, connections_max=300)
+
+
 def test_psql_describes_and_asks_and_copies() -> None:
     psql = needs("psql")
 

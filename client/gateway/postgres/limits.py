@@ -25,7 +25,6 @@ SUBSCRIPTION_ROWS = 16_384  # results under way to a cursor or COPY, and their b
 SUBSCRIPTION_BYTES = 4 * 1_048_576
 COPY_ROWS_AT_ONCE = 4_096  # rows of COPY FROM STDIN handed to the publisher together
 
-CONNECTIONS_MAX = 100
 STARTUP_S_MAX = 10.0
 WRITE_S_MAX = 60.0  # a peer that takes nothing for so long is let go
 CATALOGUE_S_MAX = 10.0  # a question to the private PostgreSQL; its own bound is shorter

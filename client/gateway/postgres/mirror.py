@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 DATABASE, OWNER, READER = "millstream", "millstream_owner", "millstream"
 MEMORY_BYTES_MAX = 1 << 29  # of each of its processes: a peer may ask for more in `work_mem`, and does not get it
+OWN_CONNECTIONS = 10  # the gateway's, those that PostgreSQL keeps for its superuser, and those that are being closed
 START_S_MAX = 60.0
 STOP_S_MAX = 5.0
 NAME_BYTES_MAX = 63  # PostgreSQL cuts a longer name
@@ -40,7 +41,7 @@ REFRESH_S = 1.0  # how old the mirror may be when another client has changed the
 WHAT_TO_INSTALL = "install PostgreSQL on the gateway's machine (Debian: apt-get install postgresql), or name its programs with --pg-bin"
 _SETTINGS = {
     "fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "wal_level": "minimal", "max_wal_senders": "0",
-    "autovacuum": "off", "shared_buffers": "16MB", "max_connections": str(limits.CONNECTIONS_MAX + 10), "listen_addresses": "",
+    "autovacuum": "off", "shared_buffers": "16MB", "listen_addresses": "",
     "client_connection_check_interval": "1s", "temp_file_limit": "64MB", "jit": "off", "max_parallel_workers": "0",
     "logging_collector": "off", "log_min_messages": "panic", "timezone": "UTC",
 }  # fmt: skip
@@ -63,11 +64,12 @@ def programs_in(folder: Path | None) -> Path | None:
 
 
 class Mirror:
-    """The private PostgreSQL. `version` is its own, as it says it."""
+    """The private PostgreSQL, for so many peers at a time. `version` is its own, as it says it."""
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, connections_max: int) -> None:
         self.version = ""
         self._programs = programs
+        self._settings = {**_SETTINGS, "max_connections": str(connections_max + OWN_CONNECTIONS)}
         self._folder = Path(tempfile.mkdtemp(prefix="millstream-pg-"))
         self._started: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -105,7 +107,7 @@ class Mirror:
         self._process = await self._run(str(self._programs / "initdb"), *making, user=user)
         if await self._process.wait() != 0:
             raise OSError("initdb failed")
-        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
         bounded = "sh", "-c", f'ulimit -v {MEMORY_BYTES_MAX // 1024}; exec "$0" "$@"', str(self._programs / "postgres")
         self._process = await self._run(*bounded, "-D", str(data), "-k", str(self._folder), *options, user=user)
         while True:

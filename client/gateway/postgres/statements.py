@@ -59,8 +59,8 @@ class Subscribed:
 class Asked:
     """A statement: its words, who carries it out, and what its kind needs to know.
 
-    `name` is a setting, cursor, statement or stream; `value` of SET; `count` of FETCH (None: all); `inner` is the first word of the
-    query of DECLARE and COPY, and `inner_end` the one behind its last; `columns` of COPY.
+    `name` is a setting, cursor, statement or stream; `value` of SET; `count` of FETCH (None: all); `inner` is the place of the first
+    word of the query of DECLARE and COPY, and that behind its last; `columns` of COPY.
     """
 
     kind: Kind

@@ -11,10 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from millstream.client.gateway.postgres.sql_words import split, words_of
 from millstream.client.gateway.postgres.sqlstates import PgError
-from millstream.client.gateway.postgres.statements import Kind, for_server, parameter_types, read
+from millstream.client.gateway.postgres.statements import SERVER_SHOWS, Kind, for_server, parameter_types, read
+from millstream.engine.language.statements import ShowWhat
 from millstream.protocol.types import parse_type
 
 COLUMNS = {"k": parse_type("TEXT"), "v": parse_type("INT"), "ts": parse_type("TIMESTAMP"), "d": parse_type("DECIMAL(5, 2)")}
+
+
+def test_what_the_server_shows_is_not_taken_for_a_setting() -> None:
+    assert {what.value for what in ShowWhat} == SERVER_SHOWS
 
 
 @pytest.mark.parametrize(
