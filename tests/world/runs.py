@@ -36,7 +36,6 @@ class Verdict:
     shed_under: set[str] = field(default_factory=set)
     gaps: int = 0
     worker_deaths: int = 0
-    largest: dict[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -88,7 +87,7 @@ def _verdict(made: World, load: Load, problems: list[str]) -> Verdict:
     hub = made.hub
     different = list(dict.fromkeys(problems))
     found = Verdict(made.seed, different, hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, load.steps, made.lives)
-    found.shed_rows, found.shed_under, found.largest = made.watch.shed_rows, made.watch.shed_under, made.watch.largest
+    found.shed_rows, found.shed_under = made.watch.shed_rows, made.watch.shed_under
     found.worker_deaths = made.machine.deaths
     found.gaps = sum(one.lost for one in load.readings.values())
     return found
