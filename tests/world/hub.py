@@ -31,8 +31,8 @@ class Stuck(AssertionError):
     """Nothing can ever happen again, or always the same."""
 
 
-class ThreadDied(AssertionError):
-    """A thread died of an exception: others may wait for it for ever."""
+class Broken(AssertionError):
+    """The program has a fault, as a thread that died: others may wait for ever."""
 
 
 def where(error: object) -> str:
@@ -128,7 +128,6 @@ class Hub:
         self.strands_made = 0
         self.steps = 0
         self.faults: list[str] = []
-        self.has_dead_thread = False
         self.history: list[str] = []
         self.history_max = 200_000
         self._digest = hashlib.sha256()
@@ -160,7 +159,6 @@ class Hub:
     def failed(self, strand: Strand, error: BaseException) -> None:
         """Note that a thread died of an exception."""
         self.faults.append(f"thread {strand.process.name}/{strand.name} died: {type(error).__name__}: {error} {where(error)}")
-        self.has_dead_thread = True
         self.note("thread died", strand.name, repr(error))
 
     # --- time ---
@@ -236,11 +234,11 @@ class Hub:
         self._dead.append(process)
 
     def run(self, until: Callable[[], bool], within_ns: int) -> bool:
-        """Run the world until something holds; False when that took longer. ThreadDied as soon as one has, Stuck when nothing goes on."""
+        """Run the world until something holds; False when that took longer. Broken at the first fault, Stuck when nothing goes on."""
         end_ns = self.now_ns + within_ns
         while not until():
-            if self.has_dead_thread:
-                raise ThreadDied(self.faults[-1])
+            if self.faults:
+                raise Broken(self.faults[0])
             if self.now_ns > end_ns:
                 return False
             if not self.step():

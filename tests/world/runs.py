@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.world.checker import Stored, check, stored
-from tests.world.hub import NS_PER_S, Process, ThreadDied
+from tests.world.hub import NS_PER_S, Broken, Process
 from tests.world.load import Load
 from tests.world.machines import World, clear_away, world
 from tests.world.plans import Step, conditions, plan
@@ -54,7 +54,7 @@ def _run(seed: int, steps: list[Step], fault: AbstractContextManager[Any]) -> Ve
         load = Load(made, steps)
         try:
             problems = _problems(made, load, fault)
-        except ThreadDied:
+        except Broken:
             problems = []  # it stands among the faults
         except AssertionError as error:
             problems = [f"{type(error).__name__}: {error}"]

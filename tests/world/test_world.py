@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from millstream.engine.flow.running import RunningOperator
 from millstream.server.workers.desk import Desk
 
 from tests.world.plans import Step
@@ -80,6 +81,14 @@ def test_a_world_ends_at_once_when_a_thread_dies_for_which_others_wait(monkeypat
     verdict = run(9, [])
     assert len(verdict.problems) == 1
     assert verdict.problems[0].startswith("thread worker101/main died: AttributeError: ")
+    assert verdict.simulated_s < 60
+
+
+@pytest.mark.slow
+def test_a_world_ends_at_once_when_what_hands_out_work_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(RunningOperator, "begin")
+    verdict = run(0, [])
+    assert verdict.problems[0].startswith("query_failed: AttributeError: ")
     assert verdict.simulated_s < 60
 
 
