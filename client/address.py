@@ -44,3 +44,18 @@ def tls_context(tls: bool | str | Path | ssl.SSLContext | None) -> ssl.SSLContex
         return ssl.create_default_context(cafile=None if tls is True else str(tls))
     except OSError as error:
         raise MillstreamError("invalid", f"cannot read the TLS authority {str(tls)!r}: {error.strerror or error}") from error
+
+
+def pinned_context(chain: str | Path) -> ssl.SSLContext:
+    """Return a TLS context that trusts the first certificate of a file alone, whoever signed it and whatever name it bears.
+
+    MillstreamError when the file cannot be used.
+    """
+    try:
+        first, end, _ = Path(chain).read_text("ascii").partition("-----END CERTIFICATE-----")
+        context = ssl.create_default_context(cadata=first + end)
+    except (OSError, ValueError) as error:
+        raise MillstreamError("invalid", f"cannot read the certificate {str(chain)!r}: {error}") from error
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 from millstream.scheduler.estimates import Estimates
@@ -41,6 +41,13 @@ class Ranking(Protocol):
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return one number for each unit the view shows."""
         ...
+
+
+class RankingBase:
+    """A rank that changes only with estimates. A policy overrides what differs."""
+
+    moves_with_time: ClassVar[bool] = False
+    moves_with_queue: ClassVar[bool] = False
 
 
 class FactoredRanking(Ranking, Protocol):

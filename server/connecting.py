@@ -22,7 +22,7 @@ LINE_CHARS_MAX = 1_000
 
 
 class ConnectProcess:
-    """The one such process of a server. All calls come from the loop's thread; `restarts` counts how often it was started again."""
+    """The one such process of a server. All calls come from the loop's thread."""
 
     def __init__(self, config: Config, port: int, log: Any) -> None:
         self._config = config
@@ -31,12 +31,6 @@ class ConnectProcess:
         self._process: subprocess.Popen[str] | None = None
         self._began_ns = self._from_ns = 0
         self._pause_ns = PAUSE_NS_FIRST
-        self.restarts = -1
-
-    @property
-    def pid(self) -> int | None:
-        """The process, None while there is none."""
-        return None if self._process is None else self._process.pid
 
     def look(self, now_ns: int, *, wanted: bool) -> None:
         """Start it if it is to be there and is not; end it if nobody needs it."""
@@ -56,11 +50,11 @@ class ConnectProcess:
         host = self._config.host if self._config.host not in ("0.0.0.0", "::", "") else "127.0.0.1"
         address = f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
         arguments = ["connect", "--with-parent", "--server", address, "--memory-bytes-max", str(self._config.connect_bytes_max)]
+        if self._config.tls_cert:  # its name is rarely that of this machine for itself
+            arguments += ["--server-cert", self._config.tls_cert]
         environment = dict(os.environ)  # it has what ENV('…') names
         if self._config.admin_token:
             environment["MILLSTREAM_TOKEN"] = self._config.admin_token
-        if self._config.tls_cert:
-            environment["MILLSTREAM_TLS_CA"] = self._config.tls_cert
         try:
             process = subprocess.Popen(
                 [sys.executable, "-c", COMMAND, *arguments],
@@ -77,7 +71,6 @@ class ConnectProcess:
             self._pause_ns = min(2 * self._pause_ns, PAUSE_NS_MAX)
             return
         self._process, self._began_ns = process, now_ns
-        self.restarts += 1
         threading.Thread(target=self._pass_on, args=(process,), name="connect-log", daemon=True).start()
         self._log.info("connect_started", process=process.pid)
 
@@ -89,7 +82,7 @@ class ConnectProcess:
                 self._log.warning("connect_said", text=line.rstrip()[:LINE_CHARS_MAX])
 
     def _close(self) -> None:
-        """Let it end by itself; the next look, or `stop`, sees to that it does."""
+        """Let it end by itself, or else be killed, while the loop goes on."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -33,7 +33,7 @@ async def _measure(kit: Kit, server: Daemon, train: int) -> Figures:
     async with await connect_async(server.address) as publisher, await connect_async(server.address) as reader:
         await publisher.execute(STREAM)
         await reader.submit(PLAN, name="chain")
-        got = await _run(publisher, reader, batches, len_of(expected))
+        got = await passed_through(publisher, reader, NAME, "chain", batches, len_of(expected))
         kit.require(_equal(got, expected), "other rows than by hand")
         ours, by_hand = [], []
         cpu_before = server.cpu_s()
@@ -41,7 +41,7 @@ async def _measure(kit: Kit, server: Daemon, train: int) -> Figures:
             started = time.perf_counter()
             reference(seen)
             between = time.perf_counter()
-            await _run(publisher, reader, batches, len_of(expected))
+            await passed_through(publisher, reader, NAME, "chain", batches, len_of(expected))
             ours.append(time.perf_counter() - between)
             by_hand.append(between - started)
     ratios = [b / o for o, b in zip(ours, by_hand, strict=True)]
@@ -63,12 +63,19 @@ def len_of(expected: list[tuple[Any, ...]]) -> int:
     return sum(len(answer[0]) for answer in expected)
 
 
-async def _run(publisher: AsyncClient, reader: AsyncClient, batches: list[Any], rows_out: int) -> list[Any]:
-    """Publish everything and read until all results are here."""
+async def passed_through(
+    publisher: AsyncClient, reader: AsyncClient, stream: str, query: str, batches: list[Any], rows_out: int
+) -> list[Any]:
+    """Publish everything and read until all results of the query are here; returns them as they came."""
+
+    async def send(channel: Any) -> None:
+        for batch in batches:
+            await channel.send(batch)
+
     got = []
     count = 0
-    async with await reader.subscribe("chain") as results, await publisher.publisher(NAME) as channel:
-        sending = asyncio.get_running_loop().create_task(_send(channel, batches))
+    async with await reader.subscribe(query) as results, await publisher.publisher(stream) as channel:
+        sending = asyncio.get_running_loop().create_task(send(channel))
         async for batch in results:
             got.append(batch)
             count += batch.num_rows
@@ -77,11 +84,6 @@ async def _run(publisher: AsyncClient, reader: AsyncClient, batches: list[Any], 
         await sending
         await channel.flush()
     return got
-
-
-async def _send(channel: Any, batches: list[Any]) -> None:
-    for batch in batches:
-        await channel.send(batch)
 
 
 def _equal(got: list[Any], expected: list[tuple[Any, ...]]) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from millstream.client.benchmarks import chain_workload
+from millstream.client.benchmarks import chain_workload, window_workload
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,6 +99,27 @@ class Kit:
     def chain_query(self) -> tuple[str, str, Figures]:
         """The chain's stream, its definition, and the query as a plan."""
         return chain_workload.NAME, chain_workload.STREAM, chain_workload.PLAN
+
+    def window_trains(self, rows: int) -> list[pa.RecordBatch]:
+        """Return the rows that the window is run over, in record batches."""
+        return window_workload.trains(rows)
+
+    def window_views(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the NumPy views of one train that the reference reads."""
+        return window_workload.views(batch)
+
+    def window_reference(self, views: list[list[Any]]) -> list[window_workload.Window]:
+        """Return every window as NumPy gives it."""
+        return window_workload.reference(views)
+
+    def window_is_answer(self, columns: list[Any], expected: list[window_workload.Window]) -> bool:
+        """Whether the query's columns hold these windows."""
+        return window_workload.is_answer(columns, expected)
+
+    @property
+    def window_query(self) -> tuple[str, str, str]:
+        """The window's stream, its definition, and the query."""
+        return window_workload.NAME, window_workload.STREAM, window_workload.SELECT
 
 
 def _nothing() -> None:

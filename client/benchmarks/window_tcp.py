@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
+from millstream.client.benchmarks.chain_tcp import passed_through
 from millstream.client.benchmarks.daemon import Daemon, daemon
 from millstream.client.benchmarks.kit import Figures, Kit, spread
 from millstream.client.benchmarks.window_workload import NAME, SELECT, STREAM, TRAIN, closing, is_answer, reference, rows_of, trains, views
@@ -31,7 +32,9 @@ async def _measure(kit: Kit, server: Daemon) -> Figures:
     sent = [*batches, closing(rows)]
     async with await connect_async(server.address) as publisher, await connect_async(server.address) as reader:
         await _register(publisher, 0)
-        kit.require(is_answer(_columns(await _run(publisher, reader, 0, sent, rows_of(expected))), expected), "other windows than by hand")
+        kit.require(
+            is_answer(_columns(await _passed(publisher, reader, 0, sent, rows_of(expected))), expected), "other windows than by hand"
+        )
         ours, by_hand, cpu = [], [], []
         for run in range(1, 1 + kit.size(RUNS, 2)):
             await _register(publisher, run)  # which is in nobody's time: by hand nobody registers a query
@@ -39,7 +42,7 @@ async def _measure(kit: Kit, server: Daemon) -> Figures:
             started = time.perf_counter()
             reference(seen)
             between = time.perf_counter()
-            await _run(publisher, reader, run, sent, rows_of(expected))
+            await _passed(publisher, reader, run, sent, rows_of(expected))
             ours.append(time.perf_counter() - between)
             by_hand.append(between - started)
             cpu.append(server.cpu_s() - before)
@@ -63,25 +66,8 @@ async def _register(client: AsyncClient, run: int) -> None:
     await client.execute(f"CREATE QUERY window_{run} AS {SELECT.replace(NAME, f'{NAME}_{run}')}")
 
 
-async def _run(publisher: AsyncClient, reader: AsyncClient, run: int, batches: list[Any], rows_out: int) -> list[Any]:
-    """Publish everything, read until all windows are here, and let go of the query."""
-    got = []
-    count = 0
-    async with await reader.subscribe(f"window_{run}") as results, await publisher.publisher(f"{NAME}_{run}") as channel:
-        sending = asyncio.get_running_loop().create_task(_send(channel, batches))
-        async for batch in results:
-            got.append(batch)
-            count += batch.num_rows
-            if count >= rows_out:
-                break
-        await sending
-        await channel.flush()
-    return got
-
-
-async def _send(channel: Any, batches: list[Any]) -> None:
-    for batch in batches:
-        await channel.send(batch)
+def _passed(publisher: AsyncClient, reader: AsyncClient, run: int, batches: list[Any], rows_out: int) -> Coroutine[Any, Any, list[Any]]:
+    return passed_through(publisher, reader, f"{NAME}_{run}", f"window_{run}", batches, rows_out)
 
 
 def _columns(got: list[Any]) -> list[Any]:

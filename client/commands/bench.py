@@ -1,7 +1,8 @@
 """`millstream bench`: run benchmarks, each checking its answer, and say what moved since figures were last recorded.
 
-Benchmarks are found in the entry point group `millstream.benchmarks`, so that no folder needs to import another's. A name stands for
-all that begin with it: `chain` is `chain` and `chain-tcp`. Several run in a process each, so that none inherits another's memory.
+Benchmarks are found in the entry point group `millstream.benchmarks`, so that no folder needs to import another's. A name that no benchmark
+has stands for all that begin with it: `chain` is `chain-engine` and `chain-tcp`. Several run in a process each, so that none inherits
+another's memory.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def command(name: str | None, quick: bool, format_: str, list_: bool, compare: P
         for entry in found:
             click.echo(f"{entry.name:<16}{_summary(entry)}")
         return
-    chosen = [e for e in found if name in (ALL, e.name) or e.name.startswith(f"{name}-")]
+    chosen = chosen_of(name, found)
     if not chosen:
         raise click.UsageError(f"there is no benchmark {name}; there are {', '.join(e.name for e in found)}")
     lines = _run(chosen, quick, format_, compare, record)
@@ -46,6 +47,12 @@ def command(name: str | None, quick: bool, format_: str, list_: bool, compare: P
         from millstream.client.benchmarks.figures import draw
 
         draw(lines, plot)
+
+
+def chosen_of(name: str, found: Sequence[EntryPoint]) -> list[EntryPoint]:
+    """Return the benchmarks that a name stands for. One that has the name stands alone: its process asks for it by that name."""
+    exact = [entry for entry in found if entry.name == name]
+    return exact or [entry for entry in found if name == ALL or entry.name.startswith(f"{name}-")]
 
 
 def _benchmarks() -> list[EntryPoint]:
@@ -102,7 +109,6 @@ def _lines(entry: EntryPoint, quick: bool) -> Iterator[dict[str, Any]]:
 
 def _lines_of_a_process(entry: EntryPoint, quick: bool) -> Iterator[dict[str, Any]]:
     arguments = ["bench", entry.name, "--format", "json", *(["--quick"] if quick else [])]
-    # A name may begin others; run as exactly this one.
     process = subprocess.Popen([sys.executable, "-c", _ONE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None

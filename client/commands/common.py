@@ -17,6 +17,8 @@ from millstream.client.render import BRIEF_WIDTH, FORMATS, Renderer, brief, rend
 from millstream.client.statements import query_statement
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     import pyarrow as pa
     from millstream.client.blocking import BlockingSubscription, Client
     from millstream.client.connection import Answer
@@ -54,10 +56,10 @@ def connection_options(command: Command) -> Command:
     @click.option("--tls-ca", envvar="MILLSTREAM_TLS_CA", default=None, metavar="FILE", help="Use TLS and trust this authority.")
     @functools.wraps(command)
     def wrapped(*args: Any, server: str, token: str | None, tls_ca: str | None, **options: Any) -> Any:
-        def connected() -> Client:
+        def connected(tls: SSLContext | None = None) -> Client:
             from millstream.client.blocking import connect
 
-            client = connect(server, token, tls_ca)
+            client = connect(server, token, tls or tls_ca)
             client.on_notice(lambda code, message: warn(message) if code in TOLD_ALWAYS else courtesy(message))
             return client
 

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 @click.command("connect")
 @click.option("--memory-bytes-max", type=click.IntRange(min=64 * 2**20), default=None, help="Memory that this process may take.")
 @click.option("--with-parent", is_flag=True, help="End when standard input does, as it does with the process that started this one.")
+@click.option("--server-cert", default=None, metavar="FILE", help="Use TLS and trust this certificate of the server alone, by any name.")
 @connection_options
-def command(memory_bytes_max: int | None, with_parent: bool, connect: Callable[[], Client]) -> int:
+def command(memory_bytes_max: int | None, with_parent: bool, server_cert: str | None, connect: Callable[..., Client]) -> int:
     """Run the sources and sinks that CREATE SOURCE and CREATE SINK have made, until it is stopped.
 
     The server starts this itself (setting `connectors`). Run it elsewhere with --server, where secrets and other systems are at hand; one
     such process a server.
     """
+    from millstream.client.address import pinned_context
     from millstream.client.edges.supervisor import Supervisor
 
     if memory_bytes_max is not None:
@@ -34,7 +36,8 @@ def command(memory_bytes_max: int | None, with_parent: bool, connect: Callable[[
         signal.signal(number, lambda *_: stop.set())
     if with_parent:
         threading.Thread(target=_stop_with_input, args=(stop,), daemon=True).start()
-    Supervisor(connect, warn, stop).run()
+    tls = None if server_cert is None else pinned_context(server_cert)
+    Supervisor(lambda: connect(tls), warn, stop).run()
     return 0
 
 

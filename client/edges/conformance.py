@@ -66,6 +66,7 @@ def check_source(make: Callable[[], Any], options: Mapping[str, Any], fill: Call
         began = time.monotonic()
         assert first.read(WAIT_S) is None, "a message that nobody sent"
         assert time.monotonic() - began < PATIENCE_S, "read takes much longer than it was given"
+        assert time.monotonic() - began > WAIT_S / 2, "read comes back before its time, so an idle source would take a whole processor"
         first.lag()
         if not exactly:
             first.settled(batches[-1].position)

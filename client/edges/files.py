@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +19,6 @@ from millstream.client.edges.formats import json_lines
 
 READ_BYTES = 256 * 1024
 LINE_BYTES_MAX = 1 << 20
-FILES_MAX = 100_000
 POLL_S = 0.2
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 
@@ -57,22 +57,23 @@ class FilesSource:
             batch = self._read_now()
             if batch is not None or time.monotonic() >= deadline:
                 return batch
-            time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))
+            time.sleep(min(POLL_S, max(0.0, deadline - time.monotonic())))  # no system tells all that is written to a file or directory
 
     def _read_now(self) -> MessageBatch | None:
-        if self._file is None and not self._open_next():
-            return None
-        assert self._file is not None
-        self._file.seek(self._offset + len(self._rest))
-        data = self._file.read(READ_BYTES)
-        if not data and self._has_successor():
+        while self._file is not None or self._open_next():
+            assert self._file is not None
+            self._file.seek(self._offset + len(self._rest))
+            data = self._file.read(READ_BYTES)
+            if data or not self._has_successor():
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                if len(self._rest) > LINE_BYTES_MAX:
+                    raise ConnectorError(f"{self._name}: a line of more than {LINE_BYTES_MAX} bytes at byte {self._offset}")
+                return self._batch(lines, sum(len(line) + 1 for line in lines))
             batch = self._last_line()
             self._close_file()
-            return batch or (self._read_now() if self._open_next() else None)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LINE_BYTES_MAX:
-            raise ConnectorError(f"{self._name}: a line of more than {LINE_BYTES_MAX} bytes at byte {self._offset}")
-        return self._batch(lines, sum(len(line) + 1 for line in lines))
+            if batch is not None:
+                return batch
+        return None
 
     def _last_line(self) -> MessageBatch | None:
         """Return what stands behind the last line break of a file that does not grow any more."""
@@ -90,11 +91,13 @@ class FilesSource:
 
     # --- which file ---
 
-    def _names(self) -> list[str]:
-        names = sorted(p.name for p in self._path.glob(self._glob) if p.is_file() and not p.name.startswith("."))
-        if len(names) > FILES_MAX:
-            raise ConnectorError(f"{self._path} has more than {FILES_MAX} files; move those that are read elsewhere")
-        return names
+    def _following(self) -> str | None:
+        """Return the name behind that of the file that is being read, in the directory; None when there is none yet."""
+        with os.scandir(self._path) as entries:
+            return min((e.name for e in entries if e.name > self._name and self._is_wanted(e.name) and e.is_file()), default=None)
+
+    def _is_wanted(self, name: str) -> bool:
+        return not name.startswith(".") and fnmatchcase(name, self._glob)
 
     def _open_next(self) -> bool:
         """Open the file that is being read, or else the next one."""
@@ -115,11 +118,10 @@ class FilesSource:
         )
 
     def _open_in_folder(self) -> bool:
-        names = self._names()
-        if self._name in names and self._inode != -1:
+        if self._name and self._inode != -1 and (self._path / self._name).is_file():
             return self._open_file(self._path / self._name, self._offset)
-        later = [name for name in names if name > self._name]
-        return bool(later) and self._open_file(self._path / later[0], 0)
+        following = self._following()
+        return following is not None and self._open_file(self._path / following, 0)
 
     def _by_inode(self) -> Path | None:
         """Return the file that was being read, wherever rotation has moved it to in its directory."""
@@ -136,7 +138,7 @@ class FilesSource:
         """Whether another file follows, so that this one grows no more."""
         assert self._file is not None
         if self._is_folder:
-            return any(name > self._name for name in self._names())
+            return self._following() is not None
         if os.fstat(self._file.fileno()).st_size < self._offset:  # cut to be written anew
             return True
         try:

@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 
 ROWS_MAX = 1_000
 CONNECT_S = 10
+POLL_S_MIN = 0.01
 TOKENS = sql.Identifier("millstream_sinks")
 
 
@@ -43,27 +44,32 @@ class PostgresSource:
         """Connect."""
         table, cursor = _table(options.text("table")), sql.Identifier(options.text("cursor"))
         self._cursor = options.text("cursor")
-        self._poll_s = options.number("poll", 1.0)
+        self._poll_s = options.number("poll", 1.0, POLL_S_MIN)
         self._connection = _connected(options)
         self._connection.autocommit = True
         self._first = sql.SQL("SELECT * FROM {} ORDER BY {} LIMIT {}").format(table, cursor, ROWS_MAX)
         self._next = sql.SQL("SELECT * FROM {} WHERE {} > %s ORDER BY {} LIMIT {}").format(table, cursor, cursor, ROWS_MAX)
         self._behind = sql.SQL("SELECT count(*) FROM (SELECT FROM {} WHERE {} > %s LIMIT 100000) AS behind").format(table, cursor)
         self._last = None if position is None else json.loads(position)
-        self._polled_s = -self._poll_s
+        self._due_s = time.monotonic()
 
     def read(self, wait_s: float) -> MessageBatch | None:
         """Return the next rows, as many as one poll gives."""
-        assert self._connection is not None
-        due_s = self._polled_s + self._poll_s - time.monotonic()
-        if due_s > 0:
-            time.sleep(min(due_s, wait_s))
-            if due_s > wait_s:
+        deadline = time.monotonic() + wait_s
+        while True:
+            if time.monotonic() >= self._due_s and (batch := self._poll()) is not None:
+                return batch
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 return None
+            time.sleep(min(left_s, max(0.0, self._due_s - time.monotonic())))  # a table tells nobody that it has grown
+
+    def _poll(self) -> MessageBatch | None:
+        assert self._connection is not None
         with self._connection.cursor(row_factory=dict_row) as cursor:
             rows = cursor.execute(self._first).fetchall() if self._last is None else cursor.execute(self._next, (self._last,)).fetchall()
         if len(rows) < ROWS_MAX:
-            self._polled_s = time.monotonic()
+            self._due_s = time.monotonic() + self._poll_s
         if not rows:
             return None
         if rows[-1][self._cursor] is None:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ def filled_in(name: str, options: Mapping[str, Any], environment: Mapping[str, s
     return ConnectorOptions(name, values)
 
 
-class ConnectorRun:
+class ConnectorRun(ABC):
     """What sources and sinks share: the thread, back-off, and what is told of it. `report` may be read from any thread."""
 
     kind = ""
@@ -104,8 +105,9 @@ class ConnectorRun:
             finally:
                 connector.close()
 
+    @abstractmethod
     def _move(self, client: Client, connector: Any, options: ConnectorOptions) -> None:
-        raise NotImplementedError
+        """Open the connector and move rows until it is to stop. Raises whatever goes wrong."""
 
 
 def _one_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
-from millstream.engine.flow.queues import LogNode, Place, Portion
+from millstream.engine.flow.cursors import LogNode, Place, Portion
 from millstream.engine.flow.running import (
     ALL_ROWS,
     Appended,

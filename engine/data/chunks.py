@@ -69,11 +69,6 @@ class ChunkStore:
         self._alive: dict[int, weakref.ref[Bytes]] = {}  # by its own identity: what it refers to has no hash
         self.bytes_total = 0
 
-    @property
-    def bytes_used(self) -> int:
-        """Return the bytes of segments that somebody reads."""
-        return sum(len(s.memory) for s in self._segments.values() if not s.is_free)
-
     def placed(self, columns: Sequence[Column]) -> Sequence[Column]:
         """Return the columns as they lie in a segment now; themselves where they are few rows, or there is no room."""
         if len(columns[0]) < ROWS_PLACED_MIN:
@@ -117,6 +112,14 @@ class ChunkStore:
         if free:
             self._order()
         return free
+
+    def close(self) -> None:
+        """Let go of all segments: the memory goes with the last array over it. There is no room any more."""
+        for segment in self._segments.values():
+            segment.memory = np.empty(0, np.uint8)  # the segment itself is known wherever a chunk's end is waited for
+        self._segments.clear()
+        self._open, self._bytes_max, self.bytes_total = None, 0, 0
+        self._order()
 
     def room(self, size: int) -> tuple[Segment, int, Bytes] | None:
         """Return room for a chunk: its segment, where in it, and the memory; None where there is none.

@@ -14,7 +14,7 @@ from millstream.engine.data import limits
 from millstream.engine.data.graph import OperatorId, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
-from millstream.engine.flow.queues import Cursor
+from millstream.engine.flow.cursors import Cursor
 from millstream.engine.operators.contract import EvaluationErrors
 
 

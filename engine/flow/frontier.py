@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.flow.queues import Cursor
+from millstream.engine.flow.cursors import Cursor
 
 
 def edge_frontier(cursor: Cursor) -> int:

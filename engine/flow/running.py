@@ -16,8 +16,9 @@ from millstream.engine.data.allowance import BytesLeft, own, unbounded
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
+from millstream.engine.flow.cursors import Cursor, LogNode, Place, Portion
 from millstream.engine.flow.frontier import edge_frontier, interval_end
-from millstream.engine.flow.queues import Cursor, LogNode, OutputLog, Place, Portion
+from millstream.engine.flow.queues import OutputLog
 from millstream.engine.language.recipes import Recipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.receipts.keepers import Keeper

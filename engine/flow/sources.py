@@ -27,7 +27,8 @@ from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.data.types import Kind
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, RowsTrack, RowTrack, StepTrack, WatermarkTrack, jump_track
 from millstream.engine.data.work import Arrived
-from millstream.engine.flow.queues import LogNode, OutputLog
+from millstream.engine.flow.cursors import LogNode
+from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.relations import TableContent
 from millstream.engine.flow.shedding import ShedKey, ShedLog, UtilityOrder
 

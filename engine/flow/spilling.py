@@ -16,7 +16,8 @@ from millstream.engine.data.arrivals import SteppedArrivals
 from millstream.engine.data.chunks import Arrays, column_over, parts_of
 from millstream.engine.data.train import Numbers, Train, concat_trains
 from millstream.engine.data.watermarks import arrays_of, with_arrays
-from millstream.engine.flow.queues import OutputLog, compacted, train_of
+from millstream.engine.flow.cursors import compacted, train_of
+from millstream.engine.flow.queues import OutputLog
 
 Place = Callable[[Arrays], Sequence[Any] | None]
 """Returns the arrays as they lie in a file (None stands for None), or None where there is no room for them. It may raise OSError."""

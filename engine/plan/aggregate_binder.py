@@ -260,10 +260,12 @@ class AggregateBinder(ExpressionBinder):
 
     def _is_event_order(self, order: exp.Order) -> bool:
         """Whether it is the order in which lists and texts are gathered anyway (K13)."""
-        key = order.expressions[0]
-        bound = self.source.bind(key.this)
-        time = self.scope.attribute(bound.position).time if isinstance(bound, ColumnRef) else None
-        return time == TimeOffset() and not key.args.get("desc")
+        for key in order.expressions:
+            bound = self.source.bind(key.this)
+            time = self.scope.attribute(bound.position).time if isinstance(bound, ColumnRef) else None
+            if time != TimeOffset() or key.args.get("desc"):
+                return False
+        return True
 
     def _order(self, name: str, order: exp.Order) -> tuple[tuple[Expression, ...], tuple[tuple[bool, bool], ...]]:
         """Return the keys of an ORDER BY inside an aggregate, and of each whether it falls and whether NULLs come first."""

@@ -10,7 +10,8 @@ from millstream.engine.data.graph import Edge, EdgeId, LogId, OperatorId, Operat
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import EdgeStart
 from millstream.engine.flow.accounts import StreamLedger
-from millstream.engine.flow.queues import Cursor, OutputLog
+from millstream.engine.flow.cursors import Cursor
+from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.flow.shedding import ShedKey
 from millstream.engine.language.recipes import SinkRecipe

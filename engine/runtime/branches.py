@@ -19,8 +19,8 @@ import numpy as np
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.flow.cursors import Cursor
 from millstream.engine.flow.frontier import edge_frontier
-from millstream.engine.flow.queues import Cursor
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.operators.build import STATELESS_KINDS, kind_of
 from millstream.engine.operators.contract import Emitter

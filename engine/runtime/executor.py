@@ -15,8 +15,8 @@ from millstream.engine.data.allowance import Allowance, CutAt, TooMuchAtOnce, gi
 from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.flow.cursors import Cursor, LogNode, Portion
 from millstream.engine.flow.frontier import is_blocked
-from millstream.engine.flow.queues import Cursor, LogNode, Portion
 from millstream.engine.flow.running import ALL_ROWS, Appended, Left, Made, OperatorCall, RunningOperator, emitted, pass_to_sinks
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.row_operators import Sink

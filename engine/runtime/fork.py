@@ -20,7 +20,8 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train, empty_train
 from millstream.engine.data.types import DataType
 from millstream.engine.data.watermarks import TIME_MAX, jump_track
-from millstream.engine.flow.queues import Cursor, LogNode, OutputLog
+from millstream.engine.flow.cursors import Cursor, LogNode
+from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import ALL_ROWS, RunningOperator, emitted
 from millstream.engine.language import recipes
 from millstream.engine.operators.build import build_operator, kind_of

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.graph import OperatorId
+from millstream.engine.flow.cursors import Cursor
 from millstream.engine.flow.frontier import edge_frontier
-from millstream.engine.flow.queues import Cursor
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.recipes import SinkRecipe, TableJoinRecipe
 from millstream.engine.operators.build import kind_of

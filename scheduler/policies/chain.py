@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.scheduler.contracts import FloatColumn
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.paths import leaf_to_root_paths
-from millstream.scheduler.policies.base import RankingBase
 from millstream.scheduler.view import View
 
 

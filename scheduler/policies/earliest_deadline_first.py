@@ -14,8 +14,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.view import View
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.qos import first_critical_ns
 from millstream.scheduler.view import View
 

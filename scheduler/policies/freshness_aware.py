@@ -16,9 +16,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from millstream.scheduler.contracts import FloatColumn
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.policies.base import RankingBase
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 

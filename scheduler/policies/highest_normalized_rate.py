@@ -11,8 +11,7 @@ Aim: small average slowdown over queries of different length. Moves with time: n
 
 from __future__ import annotations
 
-from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.view import View
 
 

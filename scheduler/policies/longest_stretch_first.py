@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.view import View
 
 

@@ -11,8 +11,7 @@ The operator from which an output is cheapest to get goes first. Moves with time
 from __future__ import annotations
 
 import numpy as np
-from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.traversals import output_costs
 from millstream.scheduler.view import View
 

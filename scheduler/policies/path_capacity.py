@@ -10,8 +10,7 @@ Aim: small latency. Moves with time: no.
 
 from __future__ import annotations
 
-from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.view import View
 
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.policies.earliest_deadline_first import deadlines_ns, slides_and_deadlines
 from millstream.scheduler.view import View
 

@@ -9,8 +9,7 @@ Blind to selectivity: the yardstick that shows what knowing it brings. Moves wit
 
 from __future__ import annotations
 
-from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.view import View
 
 

@@ -22,9 +22,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from millstream.scheduler.contracts import FloatColumn
+from millstream.scheduler.contracts import FloatColumn, RankingBase
 from millstream.scheduler.limits import NEVER_NS
-from millstream.scheduler.policies.base import RankingBase
 from millstream.scheduler.qos import GraphTable
 from millstream.scheduler.trains import TrainShape
 from millstream.scheduler.view import View

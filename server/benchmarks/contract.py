@@ -38,7 +38,7 @@ class Timing(Protocol):
 
 
 class Kit(Protocol):
-    """Size, timing, checks, and the chain's rows and reference, which benchmarks over TCP use as well."""
+    """Size, timing, checks, and rows and references of the chain and of the window, which benchmarks over TCP use as well."""
 
     quick: bool
 
@@ -73,6 +73,27 @@ class Kit(Protocol):
     @property
     def chain_query(self) -> tuple[str, str, Figures]:
         """The chain's stream, its definition, and the query as a plan."""
+        ...
+
+    def window_trains(self, rows: int) -> list[Any]:
+        """Return the window's rows in record batches."""
+        ...
+
+    def window_views(self, batch: Any) -> list[Any]:
+        """Return the columns the window's reference reads."""
+        ...
+
+    def window_reference(self, views: list[list[Any]]) -> list[Any]:
+        """Return the windows by hand."""
+        ...
+
+    def window_is_answer(self, columns: list[Any], expected: list[Any]) -> bool:
+        """Whether the query's columns hold these windows."""
+        ...
+
+    @property
+    def window_query(self) -> tuple[str, str, str]:
+        """The window's stream, its definition, and the query."""
         ...
 
 

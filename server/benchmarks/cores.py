@@ -20,7 +20,7 @@ from millstream.scheduler.events import Placed
 from millstream.scheduler.names import SHARING_OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble
-from millstream.server.benchmarks import sharing, window
+from millstream.server.benchmarks import sharing
 from millstream.server.benchmarks.contract import Figures, Kit
 from millstream.server.benchmarks.embedding import Results
 from millstream.server.functions.processes import cpu_used_s
@@ -63,7 +63,8 @@ def _workloads(kit: Kit) -> Iterator[Workload]:
     rows = kit.size(2_000_000, 400_000)
     name, stream, plan = kit.chain_query
     yield Workload("cores-chain", name, stream, [plan] * QUERIES, kit.chain_trains(rows, TRAIN))
-    yield Workload("cores-window", "window_in", window.STREAM, [window.SELECT] * QUERIES, window._trains(rows))
+    windowed, its_stream, select = kit.window_query
+    yield Workload("cores-window", windowed, its_stream, [select] * QUERIES, kit.window_trains(rows))
     few = kit.size(200_000, 50_000)
     hundred = [sharing._select(shape) for shape in sharing.shapes(HUNDRED)]
     yield Workload("cores-hundred", "sharing_in", sharing.STREAM, hundred, sharing._trains(few))

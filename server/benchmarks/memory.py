@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.server.benchmarks import join, window
+from millstream.server.benchmarks import join
 from millstream.server.benchmarks.contract import Figures, Kit
 from millstream.server.benchmarks.embedding import Embedded
+
+START_US = 1_700_000_000_000_000
+SECOND_US = 1_000_000
+KEYS = 1_000
 
 
 def benchmark(kit: Kit) -> Iterator[Figures]:
@@ -24,41 +28,43 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
 
 
 def _queue(kit: Kit, rows: int, train: int) -> Figures:
-    engine = Embedded(window.STREAM, window.SELECT)
+    name, stream, select = kit.window_query
+    engine = Embedded(stream, select)
     tables = [_rows(at, train) for at in range(0, rows, train)]
 
     def fill() -> None:
         for at, table in enumerate(tables):
-            engine.push("window_in", engine.columns("window_in", table))
+            engine.push(name, engine.columns(name, table))
             tables[at] = None  # the queue alone holds it from here on
 
     held = _bytes_of(fill, freed=sum(t.nbytes for t in tables))
-    log = engine.host.network.sources["window_in"].log
+    log = engine.host.network.sources[name].log
     kit.require(log.rows_held == rows, "the queue does not hold all rows")
     return {"name": "memory-queue", "train": train, "bytes_per_row": held / rows, "counted_per_row": log.bytes_held / rows}
 
 
 def _rows(first: int, rows: int) -> Any:
-    times = pa.array(window.START_US + 20 * (first + np.arange(rows, dtype=np.int64))).view(pa.timestamp("us", "UTC"))
-    return pa.record_batch({"ts": times, "key": np.arange(rows) % window.KEYS, "price": np.ones(rows)})
+    times = pa.array(START_US + 20 * (first + np.arange(rows, dtype=np.int64))).view(pa.timestamp("us", "UTC"))
+    return pa.record_batch({"ts": times, "key": np.arange(rows) % KEYS, "price": np.ones(rows)})
 
 
 def _window(kit: Kit) -> Figures:
     """State of ten panes by so many groups: what a row leaves behind does not depend on how many rows there are."""
     groups = kit.size(100_000, 10_000)
-    engine = Embedded(window.STREAM, window.SELECT)
+    name, stream, select = kit.window_query
+    engine = Embedded(stream, select)
     rows = 2 * groups
-    times = pa.array(window.START_US + (8 * window.SECOND_US // rows) * np.arange(rows, dtype=np.int64)).view(pa.timestamp("us", "UTC"))
+    times = pa.array(START_US + (8 * SECOND_US // rows) * np.arange(rows, dtype=np.int64)).view(pa.timestamp("us", "UTC"))
     table = pa.record_batch({"ts": times, "key": np.arange(rows) % groups, "price": np.ones(rows)})
-    columns = engine.columns("window_in", table)
+    columns = engine.columns(name, table)
 
     def fold() -> None:
-        engine.push("window_in", columns)
+        engine.push(name, columns)
         engine.runtime.run()
         engine.results.take()
 
     held = _bytes_of(fold)
-    kit.require(engine.host.network.sources["window_in"].log.rows_held == 0, "rows were left in the queue")
+    kit.require(engine.host.network.sources[name].log.rows_held == 0, "rows were left in the queue")
     return {"name": "memory-window", "groups": groups, "panes": 8, "bytes_per_row": held / rows, "bytes_per_group": held / groups}
 
 

@@ -97,8 +97,9 @@ class EngineHost:
         self.derived: dict[str, Query] = {}
         self.functions: dict[str, FunctionProcess] = {}
         self.confinement = Confinement()
-        self.spills = False  # whether rows that wait may leave memory
         """What functions may do, and what must stay hidden from them."""
+        self.spills = False
+        """Whether rows that wait may leave memory."""
         self.file_rules = FileRules()
         """Which files statements may name."""
         self.intakes: dict[str, StreamIntake] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import ClassNode, QueryId
 from millstream.engine.data.records import dataclass
-from millstream.engine.flow.queues import Cursor
+from millstream.engine.flow.cursors import Cursor
 from millstream.engine.plan.physical import QueryOptions
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, Observation, ServiceTarget, TargetState, TargetVerdict
 from millstream.scheduler.optimiser.monitor import Monitor

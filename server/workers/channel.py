@@ -103,7 +103,8 @@ class Stretch:
         STATE.pack_into(self._map, STATE_AT, call)
 
     def close(self) -> None:
-        """Close the descriptor; the memory goes with the last array over it."""
+        """Let go of the memory, and close the descriptor."""
+        del self._map  # it has a descriptor of its own
         os.close(self.descriptor)
 
 

@@ -135,10 +135,12 @@ class Desk:
     def __init__(self, segments: MappedSegments, own: SharedSegments, step_ns_max: int) -> None:
         self._segments = segments
         self._own = own
+        self._told: dict[int, tuple[Reader, int, int | None]] = {}  # of operators that no call has needed yet: what they are, their state
         self._operators: dict[int, Built] = {}
         self._programs: dict[tuple[int, ...], FusedProgram] = {}
         self._trains = Trains()
         self._schemas: dict[Schema, Schema] = {}
+        self._began_ns = 0  # when the call under way began with its rows
         self._allowance = Allowance((time.thread_time_ns if step_ns_max else None, step_ns_max))
         give(self._allowance)
 
@@ -152,17 +154,20 @@ class Desk:
         drops, forgotten, released, trains, calls, budget_ns = request.body
         self._own.untell(released, SERVER)
         for key in drops:
+            self._told.pop(key, None)
             self._operators.pop(key, None)
         if drops:
             gone = set(drops)
             self._programs = {keys: p for keys, p in self._programs.items() if gone.isdisjoint(keys)}
         self._trains.take(request, trains)
+        for installs, _ in calls:  # those of calls that are put off, too: of each is told once
+            self._told.update({key: (request, about, state) for key, about, state in installs})
         answers = []
         started_ns = now_ns = time.perf_counter_ns()
         for number, (installs, call) in enumerate(calls):
             is_late = writer.size > ANSWER_BYTES_MAX or (budget_ns is not None and now_ns - started_ns > budget_ns)
             if number and is_late:
-                answers.append([self._put_off(request, installs), 0, 0])
+                answers.append([["late"], 0, 0])
                 continue
             began(number + 1)
             mark = writer.mark()
@@ -170,37 +175,34 @@ class Desk:
             if writer.size > MESSAGE_BYTES_MAX:
                 told = ["error", "limit", f"a message of {writer.size} bytes would leave an operator", None]
                 writer.cut(mark)
-            before_ns, now_ns = now_ns, time.perf_counter_ns()
-            answers.append([told, now_ns - before_ns, self._allowance.claimed])
+            now_ns = time.perf_counter_ns()
+            answers.append([told, now_ns - self._began_ns, self._allowance.claimed])
         self._trains.forget(forgotten)
         return writer.parts([answers, self._segments.take_released()])
 
-    def _put_off(self, request: Reader, installs: Sequence[Any]) -> list[Any]:
-        """Take in the operators of a call that is too late to begin, as the server tells of each once."""
-        try:
-            self._install(request, installs)
-        except Exception as error:
-            return _told(error)
-        return ["late"]
-
     def _answered(self, request: Reader, writer: Writer, installs: Sequence[Any], call: list[Any]) -> list[Any]:
-        self._allowance.claimed = 0
+        self._allowance.claimed, self._began_ns = 0, time.perf_counter_ns()
         try:
             return self._done(request, writer, installs, call)
         except Exception as error:
             return _told(error)
 
     def _done(self, request: Reader, writer: Writer, installs: Sequence[Any], call: list[Any]) -> list[Any]:
-        self._install(request, installs)
+        for key, *_ in installs:
+            self._operator(key)
         if call[0] == "run":
             return self._run(request, writer, *call[1:])
         if call[0] == "snapshot":
-            return ["state", writer.bytes(self._operators[call[1]].logic.snapshot())]
+            return ["state", writer.bytes(self._operator(call[1]).logic.snapshot())]
         return ["nothing"]
 
-    def _install(self, request: Reader, installs: Sequence[Any]) -> None:
-        for key, about, state in installs:
-            self._operators[key] = self._built(request.bytes(about), None if state is None else request.bytes(state))
+    def _operator(self, key: int) -> Built:
+        """Return an operator, built when it is first wanted. What building it raises is raised to each call that wants it."""
+        if key in self._told:
+            of, about, state = self._told[key]
+            self._operators[key] = self._built(of.bytes(about), None if state is None else of.bytes(state))
+            del self._told[key]
+        return self._operators[key]
 
     def _run(
         self,
@@ -215,10 +217,11 @@ class Desk:
         telling: int,
         discarded: bool,
     ) -> list[Any]:
-        operators = [self._operators[key] for key in keys]
+        operators = [self._operator(key) for key in keys]
         last = operators[-1]
-        inputs = [self._trains.parts(request, parts, schema) for parts, schema in zip(told, operators[0].inputs, strict=True)]
         program = self._program(tuple(keys), operators) if is_chain else None
+        self._began_ns = time.perf_counter_ns()  # what a first call builds, and the code that this loads, is no row's cost
+        inputs = [self._trains.parts(request, parts, schema) for parts, schema in zip(told, operators[0].inputs, strict=True)]
         tail = None if is_chain and can_fuse(last.recipe) else last.logic
         allowance, run = self._allowance, Run(outputs, Emitter(outputs))
         allowance.left = unbounded if left < 0 else lambda: (left, bound)

@@ -95,6 +95,7 @@ class Telling:
         self._known: OrderedDict[int, tuple[int, Train, int]] = OrderedDict()  # by identity: number, the train, its bytes
         self._next = 1
         self._bytes = 0
+        self._forgotten: list[int] = []  # of which the worker has not heard, as the request was not sent
         self.fresh: list[Any] = []
 
     def train(self, writer: Writer, train: Train) -> Any:
@@ -114,7 +115,7 @@ class Telling:
 
     def take_forgotten(self) -> list[int]:
         """Return the numbers that are not used any more after this request."""
-        forgotten: list[int] = []
+        forgotten, self._forgotten = self._forgotten, []
         while len(self._known) > TRAINS_TOLD_MAX or self._bytes > TRAIN_BYTES_TOLD_MAX:
             _, (number, _, size) = self._known.popitem(last=False)
             self._bytes -= size
@@ -126,8 +127,9 @@ class Telling:
         fresh, self.fresh = self.fresh, []
         return fresh
 
-    def forget_all(self) -> None:
-        """Forget what a request told that was not sent."""
+    def forget_all(self, forgotten: list[int]) -> None:
+        """Forget all, as a request was not sent that was to bring what it told, and to say that these are forgotten."""
+        self._forgotten += [*forgotten, *(number for number, _, _ in self._known.values())]
         self._known.clear()
         self._bytes, self.fresh = 0, []
 
@@ -205,6 +207,8 @@ class Incarnation:
         writer, telling = Writer(shared.find), self.telling
         new: list[Installed] = []
         told: dict[int, None] = {}
+        forgotten: list[int] = []
+        released: list[list[int]] = []
         try:
             calls = []
             for one in asked:
@@ -213,7 +217,8 @@ class Incarnation:
                 for installed in fresh:
                     installed.at = self.number
                 calls.append([[installed.told(writer) for installed in fresh], one.compose(writer, telling)])
-            body = [drops, telling.take_forgotten(), self.segments.take_released(), telling.take_fresh(), calls, budget_ns]
+            forgotten, released = telling.take_forgotten(), self.segments.take_released()
+            body = [drops, forgotten, released, telling.take_fresh(), calls, budget_ns]
             shared.tell(writer.segments, self.reads_as)
             told = writer.segments
             self._told_segments.tell(writer.segments, shared)
@@ -221,7 +226,8 @@ class Incarnation:
             self._requests += 1
             channel.request.write(writer.parts(body), self._requests)
         except BaseException:
-            telling.forget_all()
+            telling.forget_all(forgotten)
+            self.segments.put_back(released)
             shared.untell([[number, 1] for number in told], self.reads_as)
             for installed in new:
                 installed.at = 0
@@ -349,8 +355,7 @@ class Worker:
                         (found[number],) = self.ask_all((asked[number],), None)
                 return found
             except Died as died:
-                alive.told_of_end()
-                self._segments.forget(alive.reads_as)
+                self._forget(alive)
                 if died.at:
                     at = wanted[died.at - 1]
                     running_deaths[at] += 1
@@ -370,7 +375,11 @@ class Worker:
             drops: list[int] = []
             while self._dropped:
                 drops.append(self._dropped.popleft())
-            reader = alive.exchange(channel, asked, drops, self._segments, budget_ns)
+            try:
+                reader = alive.exchange(channel, asked, drops, self._segments, budget_ns)
+            except TooLarge:
+                self._dropped.extend(drops)
+                raise
         return [self._answer(reader, *told) for told in reader.body[0]]
 
     def _answer(self, reader: Reader, told: list[Any], cost_ns: int, claimed: int) -> Answer | Exception | None:
@@ -385,6 +394,11 @@ class Worker:
     def error(self, told: list[Any]) -> Exception:
         """Return what a call raised, as the worker told it."""
         return _error(told, self._bounds)
+
+    def _forget(self, dead: Incarnation) -> None:
+        """Note that a process reads nothing any more."""
+        dead.told_of_end()
+        self._segments.forget(dead.reads_as)
 
     def _lose(self, operators: Sequence[Installed], alive: Incarnation, died: Died) -> None:
         if died.overdue:
@@ -410,7 +424,8 @@ class Worker:
                 for one in [o for o in list(self.operators.values()) if o.lost is None]:
                     self._again(alive, one)
             except Died:
-                dead = alive
+                self._forget(alive)
+                self._alive = dead = alive  # which whoever starts the next one closes
                 continue
             self._alive = alive
             return

@@ -85,9 +85,12 @@ class SharedSegments:
             self.store.forget(worker)
 
     def close(self) -> None:
-        """Close the descriptors; the memory goes with the last array over it."""
-        for descriptor in self._descriptors:
-            os.close(descriptor)
+        """Close the descriptors; the memory goes with the last array over it. Nobody may be told of anything any more."""
+        with self._lock:
+            self.store.close()
+            self._found.clear()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
 
 NUMBER_BYTES = 8
@@ -135,6 +138,11 @@ class MappedSegments:
         while self.released:
             counts[self.released.popleft()] += 1
         return [[number, count] for number, count in counts.items()]
+
+    def put_back(self, released: Iterable[Sequence[int]]) -> None:
+        """Note what was taken and not told."""
+        for number, count in released:
+            self.released.extend([number] * count)
 
 
 class ToldSegments:

@@ -216,15 +216,9 @@ class Reader:
     def train(self, told: Sequence[Any], schema: Schema, origin: tuple[Train, ...] = ()) -> Train:
         """Return a train; `origin` is what it remembers of its source's rows if it does."""
         rows, lo, hi, seq, time, arrival, track, marks, columns, notes, remembers = told
-        fields = schema.fields
-        slots = (
-            [null_column(f.type, 0) for f in fields]
-            if columns is None
-            else [self._column(c, f.type) for c, f in zip(columns, fields, strict=True)]
-        )
         return Train(
             schema,
-            slots,
+            self._slots(columns, schema),
             rows=rows,
             lo=lo,
             hi=hi,
@@ -243,15 +237,9 @@ class Reader:
         """Return the train of the rows that are left of these, which stand for all else: interval, W, arrivals and marks."""
         rows, seq, time, columns = told
         first, last = parts[0], parts[-1]
-        fields = schema.fields
-        slots = (
-            [null_column(f.type, 0) for f in fields]
-            if columns is None
-            else [self._column(c, f.type) for c, f in zip(columns, fields, strict=True)]
-        )
         return Train(
             schema,
-            slots,
+            self._slots(columns, schema),
             rows=rows,
             lo=first.lo,
             hi=last.hi,
@@ -265,6 +253,11 @@ class Reader:
             notes=next((part.notes for part in parts if part.notes), None),
             origin=origin,
         )
+
+    def _slots(self, told: Sequence[Any] | None, schema: Schema) -> list[Column]:
+        if told is None:
+            return [null_column(field.type, 0) for field in schema.fields]
+        return [self._column(column, field.type) for column, field in zip(told, schema.fields, strict=True)]
 
     def _numbers(self, told: Any, rows: int) -> Numbers:
         if type(told) is int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from millstream.client.benchmarks import chain_workload, figures
 from millstream.client.benchmarks.kit import Kit, WrongAnswer
 from millstream.client.cli import run
+from millstream.client.commands.bench import chosen_of
 
 # That of Spark takes minutes: `make cluster` runs it.
 NAMES = sorted(entry.name for entry in entry_points(group="millstream.benchmarks") if entry.name != "spark")
@@ -63,6 +64,13 @@ def test_a_wrong_answer_fails_however_fast(monkeypatch: pytest.MonkeyPatch, caps
 def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "speed"]) == 2
     assert "there is no benchmark speed; there are chain-engine, chain-tcp," in capsys.readouterr().err
+
+
+def test_a_name_that_begins_others_stands_alone_as_its_own_process_asks_for_it() -> None:
+    found = [EntryPoint(name, "a:b", "millstream.benchmarks") for name in ("chain-engine", "chain-tcp", "window", "window-tcp")]
+    named = {name: [entry.name for entry in chosen_of(name, found)] for name in ("window", "window-tcp", "chain", "speed", "all")}
+    everything = [entry.name for entry in found]
+    assert named == {"window": ["window"], "window-tcp": ["window-tcp"], "chain": everything[:2], "speed": [], "all": everything}
 
 
 def test_the_list_names_every_benchmark_with_what_it_measures(capsys: pytest.CaptureFixture[str]) -> None:

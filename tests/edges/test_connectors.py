@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 from millstream.client.edges.conformance import check_sink, check_source
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message, MessageBatch, find
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, MessageBatch, find
 from millstream.client.edges.files import FilesSink, FilesSource
 
 from tests.support import services
+from tests.support.tree import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -62,6 +64,18 @@ def test_csv_files_have_a_header_and_a_bad_place_is_named(tmp_path: Path) -> Non
     source.close()
     with pytest.raises(ConnectorError, match="there is no file or directory"):
         FilesSource().open(ConnectorOptions("x", {"path": str(tmp_path / "no" / "such")}), None)
+
+
+def test_empty_files_are_passed_however_many_they_are(tmp_path: Path) -> None:
+    for number in range(sys.getrecursionlimit()):
+        (tmp_path / f"{number:05}").touch()
+    (tmp_path / "last").write_text('{"v": 1}\n')
+    source = FilesSource()
+    source.open(ConnectorOptions("x", {"path": str(tmp_path)}), None)
+    batch = source.read(0.0)
+    source.close()
+    assert batch is not None
+    assert [m.value for m in batch.messages] == [b'{"v": 1}']
 
 
 def test_mqtt(tmp_path: Path) -> None:
@@ -140,7 +154,7 @@ def test_postgres(database: str) -> None:
         def fill(count: int) -> None:
             client.execute("INSERT INTO readings (v) SELECT generate_series(1, %s)", (count,))
 
-        check_source(find("source", "postgres"), {"url": database, "table": "readings", "cursor": "id", "poll": 0}, fill)
+        check_source(find("source", "postgres"), {"url": database, "table": "readings", "cursor": "id", "poll": 0.01}, fill)
         for table, key in (("results", {}), ("upserted", {"key": "v"})):
             client.execute("DROP TABLE IF EXISTS millstream_sinks")
             check_sink(
@@ -155,48 +169,41 @@ def test_postgres(database: str) -> None:
             find("sink", "postgres")().open(ConnectorOptions("x", {"url": url, "table": "t"}), None)
 
 
-class Counting:
-    """The worked example of docs/connect.md: numbers, as a source of one's own."""
-
-    promise = "exactly once: the next number is the position"
-    last = 0
-
-    def open(self, options: ConnectorOptions, position: bytes | None) -> None:
-        self._next = int(position or 0)
-
-    def read(self, wait_s: float) -> MessageBatch | None:
-        if self._next >= Counting.last:
-            time.sleep(wait_s)
-            return None
-        self._next += 1
-        return MessageBatch([Message({"v": self._next})], str(self._next).encode())
-
-    def settled(self, position: bytes) -> None: ...
-
-    def lag(self) -> Any: ...
-
-    def close(self) -> None: ...
+def example() -> Any:
+    """Return the class that docs/connect.md shows."""
+    blocks = (ROOT / "docs" / "connect.md").read_text().split("```python\n")
+    namespace: dict[str, Any] = {}
+    exec(blocks[1].partition("```")[0], namespace)
+    return namespace["Counting"]
 
 
-def test_the_kit_passes_the_example_and_finds_what_is_wrong_with_others() -> None:
+def test_the_kit_passes_the_example_of_the_page_and_finds_what_is_wrong_with_others() -> None:
+    counting, options = example(), {"last": 40}
+
     def fill(count: int) -> None:
-        Counting.last += count
+        """It has them."""
 
-    Counting.last = 0
-    check_source(Counting, {}, fill)
+    check_source(counting, options, fill)
 
-    class Repeating(Counting):
+    class Repeating(counting):  # type: ignore[misc, valid-type]
         def open(self, options: ConnectorOptions, position: bytes | None) -> None:
-            self._next = max(0, int(position or 0) - 1)
+            super().open(options, position)
+            self._next = max(0, self._next - 1)
 
-    Counting.last = 0
     with pytest.raises(AssertionError, match="other messages come"):
-        check_source(Repeating, {}, fill)
+        check_source(Repeating, options, fill)
 
-    class Silent(Counting):
+    class Hasty(counting):  # type: ignore[misc, valid-type]
+        def read(self, wait_s: float) -> MessageBatch | None:
+            return super().read(0.0)
+
+    with pytest.raises(AssertionError, match="comes back before its time"):
+        check_source(Hasty, options, fill)
+
+    class Silent(counting):  # type: ignore[misc, valid-type]
         promise = "perhaps"
 
     with pytest.raises(AssertionError, match="promise must begin"):
-        check_source(Silent, {}, fill)
+        check_source(Silent, options, fill)
     with pytest.raises(ConnectorError, match="there is no connector pigeons for a source; there are files, mqtt, postgres"):
         find("source", "pigeons")

@@ -13,7 +13,8 @@ from millstream.engine.data.graph import EdgeId, LogId
 from millstream.engine.data.train import Numbers, Train, empty_train
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP
 from millstream.engine.data.watermarks import RowTrack, constant_track
-from millstream.engine.flow.queues import FEW_NODES, Cursor, LogNode, OutputLog
+from millstream.engine.flow.cursors import Cursor, LogNode
+from millstream.engine.flow.queues import FEW_NODES, OutputLog
 
 from tests.support.engine_run import schema_of
 
@@ -55,12 +56,42 @@ def drained(cursor: Cursor, rows_max: int = 1 << 62) -> list[tuple[Any, ...]]:
     return rows
 
 
+Readers = dict[int, tuple[Cursor, int, list[tuple[Any, ...]]]]
+"""By edge: a cursor, how many rows had been told when it came, and what it took since."""
+
+
+def progress(log: OutputLog) -> int:
+    """Let W stand for one more arrival number; return the next one."""
+    push(log, empty_train(log.schema, log.hi, log.hi + 1, constant_track(log.hi, log.hi + 1, log.watermark_us)))
+    return log.hi
+
+
+def come_or_go(log: OutputLog, readers: Readers, edge: int, told: int, choice: random.Random, comes: bool) -> None:
+    """Let a reader come, at most four, or one go."""
+    if comes and len(readers) < 4:
+        readers[edge] = log.open_cursor(EdgeId(edge)), told, []
+    elif not comes and len(readers) > 1:
+        del readers[gone := choice.choice(list(readers))]
+        log.close_cursor(EdgeId(gone))
+
+
+def take_some(readers: Readers, choice: random.Random) -> None:
+    """Let one of the readers take a train, and now and then put it back."""
+    cursor, _, rows = readers[choice.choice(list(readers))]
+    place = cursor.place()
+    portion = cursor.take(choice.choice([1, 5, 100, 1_000]))
+    if portion is not None and choice.random() < 0.3:
+        cursor.put_back(place)
+    elif portion is not None:
+        rows += seen(portion.train)
+
+
 @pytest.mark.parametrize("turn", range(6))
 def test_every_reader_gets_every_row_once_however_rows_are_put_together(turn: int, seed: int) -> None:
     choice = random.Random(seed + turn)
     log = OutputLog(LogId(1), SCHEMA)
     told: list[tuple[Any, ...]] = []
-    readers: dict[int, tuple[Cursor, int, list[tuple[Any, ...]]]] = {}
+    readers: Readers = {}
     seq = 0
     for step in range(1_500):
         what = choice.random()
@@ -70,21 +101,11 @@ def test_every_reader_gets_every_row_once_however_rows_are_put_together(turn: in
             push(log, train)
             seq += 1 if choice.random() < 0.95 else 3
         elif what < 0.92:
-            push(log, empty_train(SCHEMA, log.hi, log.hi + 1, constant_track(log.hi, log.hi + 1, log.watermark_us)))
-            seq = log.hi
-        elif what < 0.94 and len(readers) < 4:
-            readers[step] = log.open_cursor(EdgeId(step)), len(told), []
-        elif what < 0.95 and len(readers) > 1:
-            del readers[gone := choice.choice(list(readers))]
-            log.close_cursor(EdgeId(gone))
+            seq = progress(log)
+        elif what < 0.95:
+            come_or_go(log, readers, step, len(told), choice, what < 0.94)
         elif readers:
-            cursor, _, rows = readers[choice.choice(list(readers))]
-            place = cursor.place()
-            portion = cursor.take(choice.choice([1, 5, 100, 1_000]))
-            if portion is not None and choice.random() < 0.3:
-                cursor.put_back(place)
-            elif portion is not None:
-                rows += seen(portion.train)
+            take_some(readers, choice)
     for cursor, first, rows in readers.values():
         assert rows + drained(cursor) == told[first:]
     assert (log.rows_held, log.bytes_held) == (0, 0) or not readers

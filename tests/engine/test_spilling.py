@@ -13,17 +13,18 @@ from millstream.engine.data import limits
 from millstream.engine.data.arrivals import ArrivalTimes
 from millstream.engine.data.graph import EdgeId, LogId
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.train import Numbers, Train, empty_train
+from millstream.engine.data.train import Numbers, Train
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, JSON, TEXT, TIMESTAMP, DataType, Kind
 from millstream.engine.data.watermarks import RowsTrack, constant_track
 from millstream.engine.flow import queues, spilling
-from millstream.engine.flow.queues import Cursor, LogNode, OutputLog
+from millstream.engine.flow.cursors import LogNode
+from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.spilling import spill
 from millstream.server.host.spilling import SpillFiles
 from millstream.server.journal.disk import SystemDisk
 
 from tests.engine.test_queues import SCHEMA as PLAIN
-from tests.engine.test_queues import drained, one_row, push, seen
+from tests.engine.test_queues import Readers, come_or_go, drained, one_row, progress, push, seen, take_some
 from tests.property.random_queries import random_query
 from tests.property.test_cut_steps import CREATES, Given, given_rows, net
 from tests.support.engine_run import SqlEngine, columns_of, schema_of
@@ -64,7 +65,7 @@ def test_every_reader_gets_every_row_once_though_rows_leave_memory_meanwhile(
     monkeypatch.setattr(spilling, "AHEAD_ROWS", choice.choice((0, 30)))
     log = OutputLog(LogId(1), schema)
     told: list[tuple[Any, ...]] = []
-    readers: dict[int, tuple[Cursor, int, list[tuple[Any, ...]]]] = {0: (log.open_cursor(EdgeId(0)), 0, [])}
+    readers: Readers = {0: (log.open_cursor(EdgeId(0)), 0, [])}
     seq = spilled = 0
     for step in range(1, 300):
         what = choice.random()
@@ -75,25 +76,14 @@ def test_every_reader_gets_every_row_once_though_rows_leave_memory_meanwhile(
             push(log, train)
             seq = log.hi + (choice.random() < 0.05) * 2
         elif what < 0.65:
-            push(log, empty_train(schema, log.hi, log.hi + 1, constant_track(log.hi, log.hi + 1, log.watermark_us)))
-            seq = log.hi
-        elif what < 0.68 and len(readers) < 4:
-            readers[step] = log.open_cursor(EdgeId(step)), len(told), []
-        elif what < 0.70 and len(readers) > 1:
-            del readers[gone := choice.choice(list(readers))]
-            log.close_cursor(EdgeId(gone))
+            seq = progress(log)
+        elif what < 0.70:
+            come_or_go(log, readers, step, len(told), choice, what < 0.68)
         elif what < 0.85:
             spilled += spill(log, files.place, choice.choice((0, 50)), choice.choice((0, PLENTY)))
             assert 0 <= log.rows_spilled <= log.rows_held
         else:
-            cursor, _, rows = readers[choice.choice(list(readers))]
-            place = cursor.place()
-            portion = cursor.take(choice.choice([1, 5, 100, 1_000]))
-            if portion is not None and choice.random() < 0.3:
-                cursor.put_back(place)
-            elif portion is not None:
-                rows += seen(portion.train)
-            portion, place = None, None  # what is held keeps its file
+            take_some(readers, choice)
             files.trim()
     assert spilled > 100
     for cursor, first, rows in readers.values():

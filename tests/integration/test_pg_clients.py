@@ -268,6 +268,7 @@ def test_a_peer_cannot_hold_or_change_the_private_postgresql(monkeypatch: pytest
             ("WITH x AS (INSERT INTO prices VALUES ('x') RETURNING item) SELECT * FROM x, pg_class", "42501"),
             ("SELECT 1 INTO stolen FROM pg_class", "42501"),
             ("SELECT repeat('x', 600000000)", "53200"),
+            (f"SELECT repeat('x', {limits.CATALOGUE_BYTES_MAX})", "54000"),
         ):
             heard = await peer.ask(SimpleQuery(statement))
             codes = [body.split(b"\0C")[1].split(b"\0")[0].decode() for kind, body in heard if kind == b"E"]

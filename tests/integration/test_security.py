@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from millstream.client.address import pinned_context
 from millstream.client.errors import MillstreamError
 
 from tests.support.live_server import Harness, run
@@ -70,3 +71,21 @@ def test_with_a_certificate_only_tls_is_spoken() -> None:
             await harness.client(timeout=2.0)
 
     run(test, tls_cert=str(certificates / "cert.pem"), tls_key=str(certificates / "key.pem"), frame_s=0.5)
+
+
+def test_a_pinned_certificate_is_trusted_by_any_name_and_no_other_is(tmp_path: Path) -> None:
+    certificates = Path(__file__).parents[1] / "support" / "tls"
+    whole = tmp_path / "chain.pem"
+    whole.write_text((certificates / "named-cert.pem").read_text() + (certificates / "cert.pem").read_text())
+
+    async def test(harness: Harness) -> None:
+        assert (await harness.client(tls=pinned_context(harness.server.config.tls_cert or ""))).role == "admin"
+        if "named" not in str(harness.server.config.tls_cert):
+            with pytest.raises(MillstreamError, match="CERTIFICATE_VERIFY_FAILED"):
+                await harness.client(tls=pinned_context(whole))  # the authority in it is not trusted, the first certificate alone is
+
+    for name in ("named-", ""):
+        run(test, tls_cert=str(certificates / f"{name}cert.pem"), tls_key=str(certificates / f"{name}key.pem"))
+    for wrong in (tmp_path / "nothing.pem", certificates / "key.pem"):
+        with pytest.raises(MillstreamError, match="cannot read the certificate"):
+            pinned_context(wrong)

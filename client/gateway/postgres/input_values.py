@@ -28,8 +28,10 @@ _UNITS_US = {
     "minute": 60_000_000, "min": 60_000_000, "m": 60_000_000, "hour": 3_600_000_000, "h": 3_600_000_000, "hr": 3_600_000_000,
     "day": 86_400_000_000, "d": 86_400_000_000, "week": 604_800_000_000, "w": 604_800_000_000,
 }  # fmt: skip
-_PART = re.compile(r"\s*([+-]?)(?:(\d+):(\d\d)(?::(\d\d(?:\.\d{1,9})?))?|(\d+(?:\.\d{1,9})?)\s*([A-Za-z]+))\s*", re.ASCII)
-_ISO = re.compile(r"\s*([+-]?)P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([+-]?\d+(?:\.\d{1,9})?)S)?)?\s*", re.ASCII)
+_PART = re.compile(r"\s*([+-]?)(?:(\d{1,19}):(\d\d)(?::(\d\d(?:\.\d{1,9})?))?|(\d{1,19}(?:\.\d{1,9})?)\s*([A-Za-z]+))\s*", re.ASCII)
+_ISO = re.compile(
+    r"\s*([+-]?)P(?:(\d{1,19})W)?(?:(\d{1,19})D)?(?:T(?:(\d{1,19})H)?(?:(\d{1,19})M)?(?:([+-]?\d{1,19}(?:\.\d{1,9})?)S)?)?\s*", re.ASCII
+)
 _EPOCH = dt.datetime(1970, 1, 1)
 _ITEM = re.compile(r'"((?:[^"\\]|\\.)*)"|([^",{}\\]+)', re.DOTALL)
 
@@ -112,6 +114,9 @@ def _array_text(data: bytes) -> str:
         return "{}"
     if dimensions != 1:
         raise PgError(UNSUPPORTED, f"arrays of {dimensions} dimensions are not supported")
+    inner = type_of_oid(oid)
+    if inner is not None and inner.name == "LIST":  # each level would double the quotes of those inside
+        raise PgError(UNSUPPORTED, "arrays of arrays are not supported")
     count, _ = struct.unpack_from(">ii", data, 12)
     at, items = 20, []
     for _ in range(count):

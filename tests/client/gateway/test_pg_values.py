@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.client.gateway.postgres.copy_input import CopyInput
 from millstream.client.gateway.postgres.input_values import array_items, interval_us, literal, text_of_binary, value_of
-from millstream.client.gateway.postgres.limits import COPY_BYTES_MAX
+from millstream.client.gateway.postgres.limits import COPY_BYTES_MAX, PARAMETERS_MAX
 from millstream.client.gateway.postgres.output_values import (
     COPY_SIGNATURE,
     COPY_TRAILER,
@@ -253,8 +254,27 @@ def test_intervals_come_in_all_styles() -> None:
     texts = ["1 day 02:03:04.5", "P1DT2H3M4.5S", "26 hours 3 min 4.5 sec", "1 d 2h 3m 4s 500 ms", "93784500000 microseconds"]
     assert {interval_us(text) for text in texts} == {93_784_500_000}
     assert interval_us("-00:00:01") == -1_000_000
+    for long in ("9" * 5_000 + ":00", "9" * 5_000 + " days", "P" + "9" * 5_000 + "D"):
+        with pytest.raises(PgError, match="is no INTERVAL"):
+            interval_us(long)
 
 
 def test_arrays_keep_quotes_and_nulls_apart() -> None:
     assert array_items('{a,"b,c",NULL,"NULL","q\\"\\\\"}') == ["a", "b,c", None, "NULL", 'q"\\']
     assert type_of_oid(1007) == parse_type("INT[]")
+
+
+def test_a_binary_array_in_another_is_refused() -> None:
+    def array(item: bytes, oid: int) -> bytes:
+        return struct.pack(">iiIiii", 1, 0, oid, 1, 1, len(item)) + item
+
+    assert text_of_binary(1009, array(b'"', 25)) == '{"\\""}'
+    with pytest.raises(PgError, match="arrays of arrays"):
+        text_of_binary(1009, array(array(b'"', 25), 1009))
+
+
+def test_an_array_has_so_many_items() -> None:
+    full = "{" + ",".join("1" * PARAMETERS_MAX) + "}"
+    assert len(array_items(full)) == PARAMETERS_MAX
+    with pytest.raises(PgError, match="an array has at most 4096 items"):
+        array_items(full.replace("}", ",1}"))

@@ -33,7 +33,12 @@ CALLS = {  # where NAME(v) is not all, or not right
     "top": ["TOP(n, 2)"],
     "approx_top_k": ["APPROX_TOP_K(n, 3)"],
     "string_agg": ["STRING_AGG(t, '/')"],
-    "array_agg": ["ARRAY_AGG(v)", "ARRAY_AGG(n ORDER BY v DESC, t)", "ARRAY_AGG(DISTINCT t ORDER BY t DESC)"],
+    "array_agg": [
+        "ARRAY_AGG(v)",
+        "ARRAY_AGG(n ORDER BY v DESC, t)",
+        "ARRAY_AGG(n ORDER BY ts, n DESC)",
+        "ARRAY_AGG(DISTINCT t ORDER BY t DESC)",
+    ],
     "bool_and": ["BOOL_AND(v > 3)"],
     "bool_or": ["BOOL_OR(v > 900)"],
     "bit_and": ["BIT_AND(n)"],
@@ -64,6 +69,7 @@ ORACLE = {  # where DuckDB says it in another way
     "APPROX_TOP_K(n, 3)": "list_slice(list(n ORDER BY n) FILTER (WHERE n = 3), 1, 1)",
     "ARRAY_AGG(v)": "list(v ORDER BY ts, i)",
     "ARRAY_AGG(n ORDER BY v DESC, t)": "list(n ORDER BY v DESC NULLS FIRST, t, ts, i)",
+    "ARRAY_AGG(n ORDER BY ts, n DESC)": "list(n ORDER BY ts, n DESC)",
     "ARRAY_AGG(DISTINCT t ORDER BY t DESC)": "list(DISTINCT t ORDER BY t DESC)",
     "MODE(n)": _MODE.replace("%s", "n"),
     "MODE(t)": _MODE.replace("%s", "t"),
@@ -219,6 +225,13 @@ def test_the_answers_are_those_of_duckdb(name: str, rows: list[Any]) -> None:
         for mine, theirs in zip(row, right, strict=True):
             mine = float(mine) if isinstance(theirs, float) and mine is not None else mine
             assert near(mine, theirs) or math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9), (row, right)
+
+
+def test_a_second_key_orders_what_the_event_time_leaves_open() -> None:
+    rows = [(1, 0, 1.0, 1, "a"), (1, 0, 1.0, 2, "b"), (2, 0, 1.0, 3, "c")]
+    lists = "ARRAY_AGG(n ORDER BY ts, n DESC) AS a, ARRAY_AGG(n ORDER BY ts) AS b, STRING_AGG(t, '/' ORDER BY ts, t DESC) AS c"
+    found = run_once([STREAM], f"SELECT {lists} FROM s EMIT FINAL", {"s": rows}, 1000, 2).rows("q")
+    assert [list(row[:3]) for row in found] == [[[2, 1, 3], [1, 2, 3], "b/a/c"]]
 
 
 # GEOMEAN, the example of CONTRIBUTING.md ---------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_whatever_comes_of_a_file_it_is_replaced_and_its_line_named(tmp_path: Pa
 
 
 DERIVED = """
-from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.contracts import RankingBase
 
 class Scaled(RankingBase):
     def rank(self, unit, now_ns):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from millstream.engine.data.work import Step
 from millstream.server.workers import process
 from millstream.server.workers.desk import Desk
 from millstream.server.workers.pool import Workers
-from millstream.server.workers.process import Answer, Asked, Telling, Worker, WorkerBounds
+from millstream.server.workers.process import Answer, Asked, Installed, StepFailed, Telling, Worker, WorkerBounds
 from millstream.server.workers.segments import SharedSegments
 from millstream.server.workers.wire import Reader, Writer
 
@@ -53,6 +54,7 @@ class Here:
         self.number, self.pid, self.deaths, self.busy_ns, self.calls, self.last_end = 1, 0, 0, 0, 0, ""
         self.operators: dict[int, Any] = {}
         self.messages: list[int] = []
+        self.costs: list[int] = []
         self.told_trains = 0
         if spoil is not None:
             built = self.desk._built
@@ -89,6 +91,7 @@ class Here:
                 answers.append(None)
                 continue
             self.calls += 1
+            self.costs.append(cost_ns)
             answers.append(self.error(told) if told[0] in ("cut", "error") else Answer(reader, told, cost_ns, claimed))
         return answers
 
@@ -173,6 +176,56 @@ def test_calls_that_are_put_off_run_later_and_the_answers_are_the_same(seed: int
     worker = Here(budget_ns=0)
     assert answers(engine_with(worker), seed) == answers(engine_with(None), seed)
     assert worker.put_off
+
+
+def test_operators_that_are_put_off_before_they_have_ever_run_are_there_when_they_do() -> None:
+    worker = Here(budget_ns=0)
+    found = []
+    for engine in (engine_with(worker), engine_with(None)):
+        engine.put("s", [(at * SECOND, at % 3, 2.0, None) for at in range(40)])
+        engine.end("s")
+        firsts = [engine.deltas[name].query.operators[1] for name in ("ordered", "sessions")]
+        engine.run_order(*map(Step, firsts))
+        found.append(engine)
+    assert (worker.messages, worker.put_off) == ([2], 1)
+    for engine in found:
+        engine.work()
+    assert {name: found[0].rows(name) for name in QUERIES} == {name: found[1].rows(name) for name in QUERIES}
+    assert found[0].rows("sessions")
+
+
+def test_an_operator_that_cannot_be_built_says_so_to_each_call_that_wants_it() -> None:
+    here = Here()
+    installed = [Installed(key, pickle.dumps("no operator"), None) for key in (1, 2)]
+    for asked in ([installed[0]], [installed[0]], installed):
+        told = here.ask(asked, lambda writer, telling: ["snapshot", 1])
+        assert isinstance(told, StepFailed)
+        assert "unpack" in str(told)
+
+
+def test_what_a_first_call_builds_is_no_cost_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 0
+
+    class Clock:
+        perf_counter_ns = staticmethod(lambda: now_ns)
+
+    monkeypatch.setattr("millstream.server.workers.desk.time", Clock)
+    worker = Here()
+    built, program = worker.desk._built, worker.desk._program
+
+    def slow(make: Any) -> Any:
+        def made(*how: Any) -> Any:
+            nonlocal now_ns
+            now_ns += SECOND * 1_000
+            return make(*how)
+
+        return made
+
+    worker.desk._built, worker.desk._program = slow(built), slow(program)  # type: ignore[method-assign]
+    answers(engine_with(worker), 7)
+    assert now_ns > 0
+    assert worker.costs
+    assert not any(worker.costs)
 
 
 def test_a_part_that_is_too_much_at_once_is_put_back_and_those_before_it_count(seed: int) -> None:
