@@ -81,13 +81,25 @@ class PaneTable(DataTable[Text]):
 
     def on_mount(self) -> None:
         """Make the columns."""
-        self._make_columns()
+        self._make_columns([])
 
-    def _make_columns(self) -> None:
+    def _make_columns(self, rows: list[tuple[str, list[str]]]) -> None:
+        """Make the columns anew, as wide as their heads and cells, and no narrower than they were.
+
+        Textual measures cells when it is idle. Lines that it draws before are cut off at the old width, and it keeps them.
+        """
+        heads = [self._head(column) for column in self.pane_columns]
+        widths = [max(head.cell_len, width) for head, width in zip(heads, self._needed(rows), strict=True)]
+        if heads == self._heads:
+            widths = [max(width, column.width) for width, column in zip(widths, self.ordered_columns, strict=True)]
         self.clear(columns=True)
-        self._heads = [self._head(column) for column in self.pane_columns]
-        for column, head in zip(self.pane_columns, self._heads, strict=True):
-            self.add_column(head, key=column.key)
+        self._heads = heads
+        for column, head, width in zip(self.pane_columns, heads, widths, strict=True):
+            self.add_column(head, key=column.key, width=width)
+
+    def _needed(self, rows: list[tuple[str, list[str]]]) -> list[int]:
+        """Return how wide the cells of each column are."""
+        return [max((cell_len(cells[place]) for _, cells in rows), default=0) for place in range(len(self.pane_columns))]
 
     def _head(self, column: Column) -> Text:
         arrow = "" if self.order.sort != column.key else "↓" if self.order.descending else "↑"
@@ -95,9 +107,10 @@ class PaneTable(DataTable[Text]):
 
     def show(self, rows: list[tuple[str, list[str]]]) -> None:
         """Show (key, cells) in this order."""
-        is_sorted_anew = self._heads != [self._head(column) for column in self.pane_columns]
-        has_same_rows = not is_sorted_anew and [key for key, _ in rows] == [str(row.key.value) for row in self.ordered_rows]
-        if has_same_rows and self._fit(rows):
+        has_columns = self._heads == [self._head(column) for column in self.pane_columns] and all(
+            width <= column.width for width, column in zip(self._needed(rows), self.ordered_columns, strict=True)
+        )
+        if has_columns and [key for key, _ in rows] == [str(row.key.value) for row in self.ordered_rows]:
             for key, cells in rows:
                 for column, cell in zip(self.pane_columns, cells, strict=True):
                     text = self._cell(column, cell)
@@ -105,20 +118,15 @@ class PaneTable(DataTable[Text]):
                         self.update_cell(key, column.key, text)
             return
         at, top, left = self.key_at_cursor, self.scroll_y, self.scroll_x
-        if is_sorted_anew:
-            self._make_columns()
-        else:
+        if has_columns:
             self.clear()
+        else:
+            self._make_columns(rows)
         for key, cells in rows:
             self.add_row(*(self._cell(column, cell) for column, cell in zip(self.pane_columns, cells, strict=True)), key=key)
         place = next((i for i, (key, _) in enumerate(rows) if key == at), 0)
         self.move_cursor(row=place, animate=False, scroll=False)
         self.scroll_to(left, top, animate=False)
-
-    def _fit(self, rows: list[tuple[str, list[str]]]) -> bool:
-        """Whether columns are wide enough. A cell that is changed may be drawn as wide as its column was, so then rows are put in anew."""
-        widths = [column.content_width for column in self.ordered_columns]
-        return all(cell_len(cell) <= width for _, cells in rows for cell, width in zip(cells, widths, strict=True))
 
     @staticmethod
     def _cell(column: Column, cell: str) -> Text:

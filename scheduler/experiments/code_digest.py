@@ -105,7 +105,7 @@ def syntax(text: str) -> str:
     """Return a digest of a module's syntax tree, without its docstrings."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [one for one in node.body if not _is_text(one)]
     return _joined([ast.dump(tree)])
 

@@ -240,11 +240,6 @@ async def settled(pilot: Pilot[None], app: TopScreen) -> None:
 async def looked(pilot: Pilot[None], app: TopScreen) -> None:
     await app.look()
     await pilot.pause()
-    for _ in range(1_000):  # cells are new; columns are as wide as they need when the tables were idle
-        if not any(t._require_update_dimensions or t._updated_cells for t in app.screen_stack[0].query(PaneTable)):
-            break
-        await pilot.pause()
-    await pilot.pause()
 
 
 def seen(app: TopScreen) -> list[str]:
@@ -286,6 +281,18 @@ def test_a_small_terminal_shows_one_pane_and_the_names_of_all() -> None:
             await pilot.press(key)
             await pilot.pause()
             assert any(words in line for line in seen(app)[4:]), (key, seen(app))
+
+    drive(test, FakeServer())
+
+
+def test_a_figure_that_grows_is_drawn_whole_before_the_table_has_been_idle() -> None:
+    async def test(pilot: Pilot[None], app: TopScreen) -> None:
+        assert seen(app)[4].split()[:5] == ["query_000", "running", "default", "—", "—"]
+        await app.look()
+        at_once = seen(app)[4]
+        assert at_once.split()[:6] == ["query_000", "running", "default", "1k/s", "100/s", "0"]
+        await pilot.pause()
+        assert seen(app)[4] == at_once
 
     drive(test, FakeServer())
 

@@ -61,9 +61,10 @@ def test_clusters_count_where_a_policy_has_them() -> None:
 
 
 def test_words_do_not_count_and_code_does() -> None:
-    text = "class A:\n    x = 1\n\n    def f(self):\n        return self.x\n"
+    text = "class A:\n    x = 1\n\n    def f(self):\n        return self.x\n\n    async def g(self):\n        return self.x\n"
     words = (
         '"""Words."""\nclass A:\n    x = 1  # a remark\n    """What x is."""\n    def f(self):\n        "Words."\n        return self.x\n'
+        '    async def g(self):\n        "Words."\n        return self.x\n'
     )
     assert code_digest.syntax(text) == code_digest.syntax(words)
     assert code_digest.syntax(text) != code_digest.syntax(text.replace("1", "2"))

@@ -31,6 +31,10 @@ class Stuck(AssertionError):
     """Nothing can ever happen again, or always the same."""
 
 
+class Broken(AssertionError):
+    """The program has a fault, as a thread that died: others may wait for ever."""
+
+
 def where(error: object) -> str:
     """Return the way to where an exception was raised, the innermost call first."""
     if not isinstance(error, BaseException):
@@ -230,9 +234,11 @@ class Hub:
         self._dead.append(process)
 
     def run(self, until: Callable[[], bool], within_ns: int) -> bool:
-        """Run the world until something holds; False when that took longer."""
+        """Run the world until something holds; False when that took longer. Broken at the first fault, Stuck when nothing goes on."""
         end_ns = self.now_ns + within_ns
         while not until():
+            if self.faults:
+                raise Broken(self.faults[0])
             if self.now_ns > end_ns:
                 return False
             if not self.step():

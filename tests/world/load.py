@@ -81,12 +81,10 @@ class Load:
         self.finishing = False
         self.table: list[dict[str, Any]] = []  # what `t` holds at the end
         self.shown: dict[str, dict[str, Any]] = {}  # the queries at the end, as SHOW QUERIES has them
-        self.checkpoints = 0
         self._numbers: dict[str, int] = {}
         self._sent_in: dict[str, int] = {}  # the server's life in which a stream last got rows
         self._clients: dict[str, AsyncClient] = {}
         self._publishers: dict[tuple[str, str], Publisher] = {}  # of those who publish under a name
-        self.repeats = 0  # sends that a named publisher found taken, though it had heard of no ack
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._readers: dict[str, asyncio.Task[Any]] = {}
@@ -292,7 +290,6 @@ class Load:
                     publisher = self._publishers[source, stream] = await client.publisher(stream, f"{source} {stream}")
                 assert publisher.last is not None
                 if number is not None and publisher.last >= number:
-                    self.repeats += 1
                     return None
                 number = publisher.last + 1
                 await publisher.send(said, position=str(sent.numbers[-1]).encode(), number=number)
@@ -475,7 +472,6 @@ class Load:
         server = self.world.server
         if self.world.is_up and server is not None and server.application.journaling is not None:
             server.application.journaling._began_us -= 10**15
-            self.checkpoints += 1
             self._sent_in = dict.fromkeys("ab", 0)
 
     # --- steps: what befalls the machine ---

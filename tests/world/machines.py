@@ -33,7 +33,8 @@ from tests.world.watch import EVERY_STEPS, Watch
 from tests.world.workers import OperatingSystem, workers_as_strands
 
 DIRECTORY = "/data"
-FAULTS = frozenset(("fault", "fatal", "callback_failed", "conservation_broken", "exception"))  # lines of the log that must not be
+FAULTS = frozenset(("fault", "fatal", "callback_failed", "conservation_broken", "exception", "query_failed"))
+"""Lines of the log that must not be."""
 CONFIG = Config(
     data_dir=DIRECTORY,
     server_memory_bytes_max=2**30,
@@ -225,13 +226,13 @@ def work_takes_time(hub: Hub, log_rows_max: int) -> Iterator[None]:
     """Have operators take virtual time over rows, on the thread that runs them, and let queues be full at so many rows."""
     begin, run = RunningOperator.begin, FusedChain.run
 
-    def begun(self: RunningOperator, rows_max: int) -> OperatorCall | None:
-        call = begin(self, rows_max)
+    def begun(self: RunningOperator, rows_max: int, **how: Any) -> OperatorCall | None:
+        call = begin(self, rows_max, **how)
         hub.work(0 if call is None else call.rows)
         return call
 
-    def ran(self: FusedChain, rows_max: int, to_sinks: Any = None) -> ChainOutcome | None:
-        outcome = run(self, rows_max, to_sinks)
+    def ran(self: FusedChain, rows_max: int, *how: Any) -> ChainOutcome | None:
+        outcome = run(self, rows_max, *how)
         hub.work(0 if outcome is None else outcome.taken.rows * self.length)
         return outcome
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.world.checker import Stored, check, stored
-from tests.world.hub import NS_PER_S, Process, Stuck
+from tests.world.hub import NS_PER_S, Broken, Process
 from tests.world.load import Load
 from tests.world.machines import World, clear_away, world
 from tests.world.plans import Step, conditions, plan
@@ -36,7 +36,6 @@ class Verdict:
     shed_under: set[str] = field(default_factory=set)
     gaps: int = 0
     worker_deaths: int = 0
-    largest: dict[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -53,44 +52,42 @@ def run(seed: int, steps: list[Step] | None = None, *, fault: str | None = None,
 def _run(seed: int, steps: list[Step], fault: AbstractContextManager[Any]) -> Verdict:
     with world(seed, conditions(seed), **SETTINGS) as made:
         load = Load(made, steps)
-        with fault:
-            problems = _played(made, load)
-        if made.is_given_up or problems:
-            return _verdict(made, load, [*problems, *made.hub.faults])
-        found: list[Stored] = []
-        reader = Process(made.hub, "reader").spawn(lambda: found.append(stored(made)))
-        made.hub.run(lambda: reader.done, 60 * NS_PER_S)
-        if not found:
-            return _verdict(made, load, [*made.hub.faults, "the data directory cannot be read at the end"])
-        return _verdict(made, load, check(made, load, found[0]))
+        try:
+            problems = _problems(made, load, fault)
+        except Broken:
+            problems = []  # it stands among the faults
+        except AssertionError as error:
+            problems = [f"{type(error).__name__}: {error}"]
+        return _verdict(made, load, [*problems, *made.hub.faults])
 
 
-def _played(made: World, load: Load) -> list[str]:
-    """Carry the plan out and stop the server; returns what kept that from an end."""
+def _problems(made: World, load: Load, fault: AbstractContextManager[Any]) -> list[str]:
+    """Carry the plan out, stop the server, and check what is left; returns what is wrong. AssertionError when the world has no end."""
 
     async def main() -> None:
-        try:
-            await load.run()
-        finally:
-            await load.close()
+        await load.run()
+        await load.close()
 
-    try:
+    with fault:
         made.run_clients(main, WORLD_S_MAX)
-    except (AssertionError, Stuck) as error:
-        return [f"{type(error).__name__}: {error}"]
-    made.stop()
-    process = made.process
-    assert process is not None
-    if not made.is_given_up and not made.hub.run(lambda: not process.alive, 60 * NS_PER_S):
-        return ["the server did not stop within 60 s"]
-    return []
+        made.stop()
+        process = made.process
+        assert process is not None
+        if made.is_given_up:
+            return []
+        if not made.hub.run(lambda: not process.alive, 60 * NS_PER_S):
+            return ["the server did not stop within 60 s"]
+    found: list[Stored] = []
+    reader = Process(made.hub, "reader").spawn(lambda: found.append(stored(made)))
+    made.hub.run(lambda: reader.done, 60 * NS_PER_S)
+    return check(made, load, found[0]) if found else ["the data directory cannot be read at the end"]
 
 
 def _verdict(made: World, load: Load, problems: list[str]) -> Verdict:
     hub = made.hub
     different = list(dict.fromkeys(problems))
     found = Verdict(made.seed, different, hub.digest, hub.now_ns / NS_PER_S, hub.steps, hub.history, load.steps, made.lives)
-    found.shed_rows, found.shed_under, found.largest = made.watch.shed_rows, made.watch.shed_under, made.watch.largest
+    found.shed_rows, found.shed_under = made.watch.shed_rows, made.watch.shed_under
     found.worker_deaths = made.machine.deaths
     found.gaps = sum(one.lost for one in load.readings.values())
     return found

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from millstream.engine.flow.running import RunningOperator
+from millstream.server.workers.desk import Desk
 
 from tests.world.plans import Step
 from tests.world.runs import run, shrink
@@ -71,6 +73,23 @@ def test_nothing_changes_for_clients_whose_servers_workers_die() -> None:
     verdict = run(9)
     assert verdict.ok, verdict.problems
     assert verdict.worker_deaths > 1
+
+
+@pytest.mark.slow
+def test_a_world_ends_at_once_when_a_thread_dies_for_which_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Desk, "_answered")
+    verdict = run(9, [])
+    assert len(verdict.problems) == 1
+    assert verdict.problems[0].startswith("thread worker101/main died: AttributeError: ")
+    assert verdict.simulated_s < 60
+
+
+@pytest.mark.slow
+def test_a_world_ends_at_once_when_what_hands_out_work_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(RunningOperator, "begin")
+    verdict = run(0, [])
+    assert verdict.problems[0].startswith("query_failed: AttributeError: ")
+    assert verdict.simulated_s < 60
 
 
 @pytest.mark.slow

@@ -30,7 +30,6 @@ class Watch:
         self.shed_rows = 0
         self.shed_under: set[str] = set()
         """The load managers under which rows were shed."""
-        self.largest: dict[str, int] = {}
         self._progress: dict[tuple[int, str], tuple[int, int]] = {}
         self._judged_ns = 0
 
@@ -41,7 +40,6 @@ class Watch:
             return
         application = server.application
         for what, found, bound in _bounded(application):
-            self.largest[what] = max(self.largest.get(what, 0), found)
             if found > bound:
                 self.problems[f"{what}: more than {bound} are held"] = None
         queries = [query for query in application.host.queries if query.id is not None]
