@@ -32,9 +32,9 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     let_in = intake.StreamIntake._let_in
 
-    def noted(self: Any, columns: Any, places: Any) -> Any:
+    def noted(self: Any, columns: Any, *further: Any) -> Any:
         seen.append(len(columns[0]))
-        return let_in(self, columns, places)
+        return let_in(self, columns, *further)
 
     monkeypatch.setattr(intake.StreamIntake, "_let_in", noted)
     return seen

@@ -39,6 +39,9 @@ class Transport:
     def is_closing(self) -> bool:
         return self.closed
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def writelines(self, buffers: list[Any]) -> None:
         for buffer in buffers:
             self.written += bytes(buffer)
@@ -118,9 +121,9 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     let_in = intake.StreamIntake._let_in
 
-    def noted(self: Any, columns: Any, places: Any) -> Any:
+    def noted(self: Any, columns: Any, *further: Any) -> Any:
         seen.append(len(columns[0]))
-        return let_in(self, columns, places)
+        return let_in(self, columns, *further)
 
     monkeypatch.setattr(intake.StreamIntake, "_let_in", noted)
     return seen
