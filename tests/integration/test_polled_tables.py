@@ -214,7 +214,7 @@ def test_what_is_fetched_is_polled_more(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("CREATE TABLE t (k BIGINT, PRIMARY KEY (k)) REFRESH", "REFRESH needs a file"),
-        ("CREATE TABLE t (k BIGINT, PRIMARY KEY (k)) FROM '{}' REFRESH MIN FRESHNESS 1", "above 0 and below 1, not 1 .*; write MIN FRESHNESS 0.9"),
+        ("CREATE TABLE t (k BIGINT, PRIMARY KEY (k)) FROM '{}' REFRESH MIN FRESHNESS 1", "above 0 and below 1, not 1 "),
         ("CREATE TABLE t (k BIGINT, PRIMARY KEY (k)) FROM '{}' REFRESH MIN 3", "FRESHNESS"),
     ],
 )
