@@ -221,7 +221,7 @@ class Recorded:
 
 @pytest.mark.parametrize(
     ("seed", "workers", "begins_in_past", "polled"),
-    [(0, 1, False, False), (1, 1, False, False), (2, 2, False, False), (3, 1, True, False), (4, 1, False, True), (5, 2, True, True)],
+    [(0, 1, False, False), (2, 2, False, False), (15, 2, False, True), (40, 1, True, True), (5, 2, True, True)],
 )
 def test_whatever_runs_its_recording_simulates_with_the_servers_counts(
     seed: int, workers: int, begins_in_past: bool, polled: bool, tmp_path: Path
