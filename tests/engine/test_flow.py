@@ -189,7 +189,6 @@ def test_a_filter_that_keeps_nothing_leaves_at_most_a_few_items_in_its_log() -> 
     nothing = node(SelectRecipe(SCHEMA, compare("<", ref(SCHEMA, "a"), -1)), source)
     delta = engine.query("q", node(UnionRecipe(SCHEMA, 1), nothing))
     select = next(o.id for o in delta.operators if o.kind == "select")
-    from millstream.engine.data.work import OrderId, Step, WorkOrder
 
     for row in ROWS:
         engine.put("s", [row])
@@ -236,7 +235,6 @@ def test_an_operator_that_raises_takes_its_query_down_and_nothing_else() -> None
 
 
 def test_a_budget_leaves_the_other_steps_undone() -> None:
-    from millstream.engine.data.work import OrderId, Step, WorkOrder
 
     engine = Engine(fuse=False)
     delta = engine.query("q", chain(engine.stream("s", SCHEMA)))

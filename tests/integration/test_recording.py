@@ -285,7 +285,9 @@ def test_a_query_that_goes_live_while_it_is_recorded_simulates_like_one_that_was
         recording = parse(row["line"] for row in answer.rows)
         assert all(node.selectivity <= 1.0 for delta in recording.deltas for node in delta.operators if node.kind in ("project", "select"))
         outcome = run_simulation(recording.workload("recorded"), "fcfs")
-        found = dict(zip((q.name for q in outcome.queries), np.bincount(outcome.query, minlength=len(outcome.queries)).tolist(), strict=True))
+        found = dict(
+            zip((q.name for q in outcome.queries), np.bincount(outcome.query, minlength=len(outcome.queries)).tolist(), strict=True)
+        )
         for name in history.QUERIES:
             first, late = found[f"first_{name}"], found[f"late_{name}"]
             assert first > 0
