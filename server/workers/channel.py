@@ -120,8 +120,13 @@ class Channel:
     def open(cls) -> Channel:
         """Make a new one. OSError where the system has no room for it."""
         made: list[int] = []
+
+        def close_all() -> None:
+            for one in made:
+                os.close(one)
+
         with ExitStack() as undo:
-            undo.callback(lambda: [os.close(one) for one in made])
+            undo.callback(close_all)
             for name in ("request", "answer"):
                 made.append(os.memfd_create(f"millstream-{name}", os.MFD_CLOEXEC))
                 os.ftruncate(made[-1], BYTES_MIN)
