@@ -6,6 +6,7 @@ whatever the zone. Timestamps that are not adjusted are local times, and refused
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.protocol.values.mapping import ColumnMap
 
 BATCH_ROWS = 65_536
+HIDDEN = ("_", ".")
 FORMATS: dict[str, str] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -42,6 +44,16 @@ FORMATS: dict[str, str] = {
 def file_format(path: Path) -> str | None:
     """Return csv, tsv, jsonl, parquet or arrow by the file's extension, None when it has none of ours."""
     return FORMATS.get(split_name(path)[0].suffix.lower())
+
+
+def files_at(path: str) -> list[Path]:
+    """Return the files that a path means: itself, those of a folder and below it, or those a pattern matches; sorted by name."""
+    place = Path(path)
+    if place.is_file():
+        return [place]
+    if not place.is_dir():
+        return sorted(found for one in glob.glob(path, recursive=True) if (found := Path(one)).is_file())
+    return sorted(p for p in place.rglob("*") if p.is_file() and not any(part.startswith(HIDDEN) for part in p.relative_to(place).parts))
 
 
 class Reader:

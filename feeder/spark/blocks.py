@@ -5,7 +5,6 @@ A row that a stream would refuse is refused here too and has no place in the ord
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,11 @@ from millstream.engine.data.train import Int64Array
 from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.ingest.coerce import coerce_batch
-from millstream.engine.ingest.readers import Reader, file_format
+from millstream.engine.ingest.readers import Reader, file_format, files_at
 from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.order import steps_of
 from millstream.protocol.values.packed import split_name, unpacked
 from pyarrow import parquet
-
-HIDDEN = ("_", ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +68,11 @@ class Rows:
 
 
 def files_of(path: str) -> list[str]:
-    """Return the files that a path means: itself, those of a folder and below it, or those a pattern matches; sorted by name.
+    """Return the files that a path means (`files_at`).
 
     SourceError when there are none, or some of them are of no format that is known.
     """
-    place = Path(path)
-    if place.is_dir():
-        found = sorted(
-            p for p in place.rglob("*") if p.is_file() and not any(part.startswith(HIDDEN) for part in p.relative_to(place).parts)
-        )
-    else:
-        found = [place] if place.is_file() else sorted(Path(p) for p in glob.glob(path, recursive=True))
+    found = files_at(path)
     if not found:
         raise SourceError(f"there are no files at {path}", hint="give a file, a folder or a pattern such as 'rows/*.parquet'")
     odd = next((p for p in found if file_format(p) is None), None)

@@ -36,7 +36,7 @@ from millstream.server.host.runtime import Runtime
 from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.journal.store import Store
 from millstream.server.results.outcome import NamedResult, Outcome
-from millstream.server.run.order import FedStreams, merged_order
+from millstream.server.run.order import FedStreams, joined, merged_order
 from millstream.server.run.output import Collector, outcome_result
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 
@@ -218,20 +218,27 @@ class _Run:
     def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
         whole = [file.read_all() for file in files]
         times = [file.event_times(block, self.runtime.now_us()) for file, block in zip(files, whole, strict=True)]
-        merged = merged_order(times)
-        at = [0] * len(files)
+        of_stream: dict[str, list[int]] = {}  # the files of each stream
+        for number, file in enumerate(files):
+            of_stream.setdefault(file.intake.name, []).append(number)
+        blocks = [joined([whole[n] for n in numbers], [times[n] for n in numbers]) for numbers in of_stream.values()]
+        stream_of = np.empty(len(files), np.int64)
+        for stream, numbers in enumerate(of_stream.values()):
+            stream_of[numbers] = stream
+        merged = stream_of[merged_order(times)]
+        at = [0] * len(blocks)
         for start in range(0, len(merged), rows_max):
             block = merged[start : start + rows_max]
             parts: list[MergedPart] = []
             places: list[Int64Array] = []
-            for number, file in enumerate(files):
-                positions = np.flatnonzero(block == number)
+            for stream, name in enumerate(of_stream):
+                positions = np.flatnonzero(block == stream)
                 if len(positions):
-                    stop = at[number] + len(positions)
-                    columns, numbers = whole[number].slice(at[number], stop)
-                    parts.append(MergedPart(self.host.network.sources[file.intake.name], columns, positions))
-                    places.append(numbers)
-                    at[number] = stop
+                    stop = at[stream] + len(positions)
+                    columns, rows = blocks[stream].slice(at[stream], stop)
+                    parts.append(MergedPart(self.host.network.sources[name], columns, positions))
+                    places.append(rows)
+                    at[stream] = stop
             self.host.take_merged(parts, places, len(block))
             self._settle()
 
