@@ -34,7 +34,7 @@ def joined(blocks: Sequence[InputBlock], times: Sequence[Int64Array]) -> InputBl
     if len(blocks) == 1 or not some:
         return blocks[0]
     order = np.argsort(np.concatenate([keys for _, keys in some]), kind="stable")
-    columns = [concat_columns(same).take(order) for same in zip(*[block.columns for block, _ in some], strict=True)]
+    columns = [concat_columns(list(same)).take(order) for same in zip(*[block.columns for block, _ in some], strict=True)]
     return InputBlock(columns, len(order), np.arange(1, len(order) + 1, dtype=np.int64))
 
 
