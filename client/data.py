@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TRAIN_BYTES_MAX = 4 * 1024 * 1024  # large enough that a train's fixed costs vanish, small enough that four fit a default credit
 ROWS_PER_MESSAGE = 1_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-INSTANTS = ("TIMESTAMP", "DATE", "INTERVAL")
+INSTANTS = ("TIMESTAMP", "DATE", "TIME", "INTERVAL")
 NUMBERS = (int, float)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -133,7 +133,8 @@ def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
     numbers = (kinds.is_integer(source) or kinds.is_floating(source)) and (kinds.is_integer(target) or kinds.is_floating(target))
     text = (kinds.is_large_string(source) or kinds.is_string_view(source)) and kinds.is_string(target)
     instants = kinds.is_timestamp(source) and source.tz is not None and kinds.is_timestamp(target)
-    others = (kinds.is_duration(source) and kinds.is_duration(target)) or (kinds.is_date(source) and kinds.is_date(target))
+    alike = (kinds.is_duration, kinds.is_date, kinds.is_time)
+    others = any(test(source) and test(target) for test in alike)
     return bool((numbers and not (kinds.is_floating(source) and kinds.is_integer(target))) or text or instants or others)
 
 
@@ -224,8 +225,10 @@ def plain_value(value: Any) -> Any:
         if value != value:  # pandas' "not a time"
             return None
         return value.isoformat() if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
-    if isinstance(value, dt.date):
+    if isinstance(value, dt.date | dt.time):
         return value.isoformat()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
     if isinstance(value, dt.timedelta):
         return value // _MICROSECOND
     if isinstance(value, Decimal):
