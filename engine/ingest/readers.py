@@ -156,14 +156,20 @@ def _arrow(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
 
 
 def _parquet(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
+    parquet = checked_parquet(file, name, coercer)
+    instants = int96_columns(parquet)
+    yield from _numbered((as_instants(batch, instants) for batch in parquet.iter_batches(batch_size=BATCH_ROWS)), coercer)
+
+
+def checked_parquet(file: BinaryIO | str, name: str, coercer: Coercer) -> Any:
+    """Return an open Parquet file whose columns can give good rows; InvalidDefinition when they cannot."""
     # INT96 in nanoseconds ends in 2262; read as microseconds it reaches every year.
     import pyarrow.parquet as pq  # brings file systems of clouds with it, which takes longer than many a script
 
     parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     check_columns(name, parquet.schema_arrow.names, coercer)
-    instants = int96_columns(parquet)
-    refuse_local_event_time(name, parquet.schema_arrow, instants, coercer)
-    yield from _numbered((_as_instants(batch, instants) for batch in parquet.iter_batches(batch_size=BATCH_ROWS)), coercer)
+    refuse_local_event_time(name, parquet.schema_arrow, int96_columns(parquet), coercer)
+    return parquet
 
 
 def int96_columns(parquet: Any) -> frozenset[str]:
@@ -172,7 +178,8 @@ def int96_columns(parquet: Any) -> frozenset[str]:
     return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
 
 
-def _as_instants(batch: Any, names: frozenset[str]) -> Any:
+def as_instants(batch: Any, names: frozenset[str]) -> Any:
+    """Return a batch or table whose columns of these names are instants, not local times."""
     for position, field in enumerate(batch.schema):
         if field.name in names and pa.types.is_timestamp(field.type) and field.type.tz is None:
             instants = batch.column(position).cast(pa.timestamp(field.type.unit, "UTC"))

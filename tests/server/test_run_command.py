@@ -36,11 +36,12 @@ def with_rows(folder: Path, name: str = "rows.csv") -> Sequence[str]:
 
 def test_a_folder_and_a_pattern_mean_their_files(files: Path) -> None:
     (files / "day").mkdir()
-    for day, name in enumerate(("b.csv", "a.csv", ".hidden.csv"), 1):
-        (files / "day" / name).write_text(f"ts,v\n{day},{day}\n", "utf-8")
+    for day, name in enumerate(("a.csv", "b.csv", ".hidden.csv"), 1):
+        (files / "day" / name).write_text(f"ts,v\n{day},{day}\n{day},x\n", "utf-8")
     for place in ("day", "day/*.csv", "day/[ab].csv"):
         found = run(files, STREAM + "SELECT v FROM s;", "--input", f"s={files / place}", "--format", "json")
-        assert (found.stdout, found.stderr) == ('{"v": 1}\n{"v": 2}\n', "")
+        assert found.stdout == '{"v": 1}\n{"v": 2}\n'
+        assert found.stderr == "s: 1 of 2 rows refused: line 3: column v: 'x' is not INT\n" * 2
     none = run(files, STREAM + "SELECT v FROM s;", "--input", f"s={files / 'week' / '*.csv'}")
     assert "give a file, a folder or a pattern" in none.stderr
 
@@ -63,6 +64,10 @@ def test_rows_of_one_stream_from_several_files_come_by_event_time(tmp_path: Path
     (tmp_path / "r.csv").write_text("ts,w\n" + "".join(f"{at},{at % 5}\n" for at in range(0, 90, 4)), "utf-8")
     more = ["--input", f"r={tmp_path / 'r.csv'}", "--format", "json", *(() if train is None else ("--train", str(train)))]
     wanted = run(tmp_path, script, "--input", f"s={tmp_path / 'whole.csv'}", *more)
+    each = [part for n in range(3) for part in ("--input", f"s={tmp_path / f'{n}.csv'}")]
+    assert run(tmp_path, script, *each, *more).stdout == wanted.stdout
+    for n in range(3):
+        (tmp_path / f"{n}.csv").write_text("\n".join(["ts,v", *whole[30 * n : 30 * n + 30]]) + "\n", "utf-8")
     assert run(tmp_path, script, "--input", f"s={tmp_path / '[012].csv'}", *more).stdout == wanted.stdout
     assert wanted.stdout.count("\n") > 40
     assert not wanted.stderr
