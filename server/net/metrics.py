@@ -225,7 +225,7 @@ def _connector_families(host: EngineHost) -> Iterator[Any]:
         return
     labels = ["kind", "name"]
     running = GaugeMetricFamily("millstream_connector_running", "1 while a source or sink runs, else 0", labels=labels)
-    counts = {
+    counts: dict[str, Any] = {
         "rows": CounterMetricFamily("millstream_connector_rows", "Rows brought in, or given out, since it was opened", labels=labels),
         "refused": CounterMetricFamily("millstream_connector_refused", "Rows that the stream refused", labels=labels),
         "restarts": CounterMetricFamily("millstream_connector_restarts", "Times that it was opened again after a fault", labels=labels),
