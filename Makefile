@@ -61,7 +61,7 @@ damage: $(READY) ## ten thousand damages to journals, none of which may lose a r
 	$(BIN)/python -m pytest -s -m damage tests/server/test_journal_damage.py $(ARGS)
 
 cluster: $(READY) ## every golden case and hundreds of random queries on Spark, and its kills
-	$(BIN)/python -m pytest -m cluster -o faulthandler_timeout=1500 tests/feeder/spark $(ARGS)
+	$(BIN)/python -m pytest -m cluster -o faulthandler_timeout=1500 tests/feeder $(ARGS)
 
 SEEDS := 0-199
 

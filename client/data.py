@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
+from millstream.client.typed import as_map
 from millstream.protocol import limits
 from millstream.protocol.batches import arrow_type, columns_of
 from millstream.protocol.types import Column
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 TRAIN_BYTES_MAX = 4 * 1024 * 1024  # large enough that a train's fixed costs vanish, small enough that four fit a default credit
 ROWS_PER_MESSAGE = 1_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-INSTANTS = ("TIMESTAMP", "DATE", "INTERVAL")
+INSTANTS = ("TIMESTAMP", "DATE", "TIME", "INTERVAL")
 NUMBERS = (int, float)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -133,7 +134,8 @@ def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
     numbers = (kinds.is_integer(source) or kinds.is_floating(source)) and (kinds.is_integer(target) or kinds.is_floating(target))
     text = (kinds.is_large_string(source) or kinds.is_string_view(source)) and kinds.is_string(target)
     instants = kinds.is_timestamp(source) and source.tz is not None and kinds.is_timestamp(target)
-    others = (kinds.is_duration(source) and kinds.is_duration(target)) or (kinds.is_date(source) and kinds.is_date(target))
+    alike = (kinds.is_duration, kinds.is_date, kinds.is_time)
+    others = any(test(source) and test(target) for test in alike)
     return bool((numbers and not (kinds.is_floating(source) and kinds.is_integer(target))) or text or instants or others)
 
 
@@ -162,7 +164,9 @@ class RowShaper:
         self._names = frozenset(name.lower() for _, name in self._instants)
 
     def shaped(self, row: Any) -> Any:
-        """Return one row (a map or a list) as the wire takes it. MillstreamError (`data`) for anything else."""
+        """Return one row (a map, a list, or an object of a data class) as the wire takes it. MillstreamError (`data`) for anything else."""
+        if not isinstance(row, dict | list | tuple):
+            row = as_map(row)
         if not self._names:
             return plain_row(row)
         if isinstance(row, Mapping):
@@ -196,7 +200,7 @@ def plain_row(row: Any) -> Any:
         return {str(name): plain_value(value) for name, value in row.items()}
     if isinstance(row, list | tuple):
         return [plain_value(value) for value in row]
-    raise MillstreamError("data", f"a row is a dict or a list, not {type(row).__name__}")
+    raise MillstreamError("data", f"a row is a dict, a list or an object of a data class, not {type(row).__name__}")
 
 
 def _nested(value: Any, levels: int) -> Any:
@@ -224,8 +228,10 @@ def plain_value(value: Any) -> Any:
         if value != value:  # pandas' "not a time"
             return None
         return value.isoformat() if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
-    if isinstance(value, dt.date):
+    if isinstance(value, dt.date | dt.time):
         return value.isoformat()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
     if isinstance(value, dt.timedelta):
         return value // _MICROSECOND
     if isinstance(value, Decimal):

@@ -51,6 +51,17 @@ from millstream.client.commands.common import connection_options, time_format_op
 @click.option("--zone", metavar="AREA/CITY", help="Time zone of times without a zone (default: the stream's).")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option(
+    "--publishers",
+    type=click.IntRange(1, 1_000),
+    help="Publish from so many of Spark's tasks, which run at once, each with a connection of its own. Default: from this process.",
+)
+@click.option(
+    "--in-order/--any-order",
+    default=True,
+    show_default=True,
+    help="With --publishers: whether rows wait until all rows that are due before have been taken.",
+)
+@click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
     help="File for the feed's name and position. A feed that was stopped, or killed, continues after the last row that the daemon took.",
@@ -98,7 +109,11 @@ def _run(options: dict[str, Any]) -> bool:
             prepared = feeding.prepare(session, plan, options["state"], client)
         left = sum(prepared.counted.rows) - sum(prepared.position.acked())
         look = stack.enter_context(progress_bar(console, left, WallClock().now_ns))
-        result = feeding.run(prepared, client, finish=options["finish"], state=options["state"], look=look, stopping=stop_on_signal)
+        given = {"finish": options["finish"], "state": options["state"], "look": look, "stopping": stop_on_signal}
+        if plan.publishers:
+            result = feeding.run_in_tasks(prepared, client, options["connect"], in_order=options["in_order"], **given)
+        else:
+            result = feeding.run(prepared, client, **given)
     for line in summary(result.tally, result.refused, complete=result.complete, paced=rule.kind != "max"):
         console.print(line, soft_wrap=True)
     return result.complete and not result.is_useless

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millstream.feeder.errors import SourceError
+from millstream.feeder.desk import Desk
+from millstream.feeder.errors import FeederError, SourceError
 from millstream.feeder.job import Counted, FeedJob, FeedPlan, split_values
-from millstream.feeder.pace import Ahead, Clock, Pacer, Tally
+from millstream.feeder.pace import Ahead, Clock, Pacer, Tally, WallClock
 from millstream.feeder.position import NamedRows, Position, fingerprint_of, load_position
+from millstream.feeder.publishing import RemotePublisher
 from millstream.feeder.targets import describe, split_stream_name
 
 LOOK_SECONDS = 0.2  # between two looks at the numbers; the state file is written as often
@@ -60,17 +64,22 @@ def targets_by_value(client: Any, session: Any, plan: FeedPlan, base: str) -> Fe
 def prepare(session: Any, plan: FeedPlan, state: Path | None, client: Any = None) -> Feed:
     """Run the first pass; take up the position of an earlier run if there is a state file.
 
-    Then the rows go to `client` under the name that stands in the file.
+    Then the rows go to `client` under the name that stands in the file. Publishers in Spark's tasks leave out by themselves what the
+    daemon has taken.
     """
     fingerprint = fingerprint_of(plan)
     streams = tuple(target.stream for target in plan.targets)
     position = Position(streams) if state is None else load_position(state, fingerprint, streams)
     named = None
-    if state is not None and client is not None:
+    if plan.publishers:
+        position.set_parts(position.parts or [[0] * len(streams) for _ in range(plan.publishers)])
+        if state is not None:
+            position.save(state, fingerprint)
+    elif state is not None and client is not None:
         named = NamedRows(client, streams, position)
         position.save(state, fingerprint)  # with the name, before the first row
     job = FeedJob(session, plan)
-    counted = job.count(dict(enumerate(position.acked())))
+    counted = job.count({} if plan.publishers else dict(enumerate(position.acked())))
     return Feed(plan, job, counted, position, fingerprint, named)
 
 
@@ -94,27 +103,91 @@ def run(
     pacer = Pacer(
         feed.named or client, plan.targets, feed.counted.rows, feed.position, paced=plan.rule.kind != "max", finish=finish, clock=clock
     )
+
+    def tick() -> None:
+        if look is not None:
+            look(pacer.tally, rate_now(plan, pacer.tally, pacer.now_ns()))
+        if state is not None:
+            feed.position.save(state, feed.fingerprint)
+
     with (stopping or _never)(pacer.stop), Ahead(lambda: feed.job.batches(feed.counted)) as batches:
-        failure: list[BaseException] = []
-        thread = threading.Thread(target=_pace, args=(pacer, batches, failure), name="feeder-pace")
-        thread.start()
+        failure = _beside(lambda: pacer.run(batches), tick, pacer.stop.set)
+    if failure is not None:
+        raise failure
+    return _result(feed, pacer.tally)
+
+
+def run_in_tasks(
+    feed: Feed,
+    client: Any,
+    connect: Callable[[], Any],
+    *,
+    in_order: bool = True,
+    finish: bool = True,
+    state: Path | None = None,
+    look: Callable[[Tally, float], None] | None = None,
+    stopping: Callable[[threading.Event], AbstractContextManager[None]] | None = None,
+) -> Result:
+    """Have Spark's tasks publish all rows that are left, over clients that `connect` gives there. What else is as in `run`.
+
+    `in_order`: the streams' rows come in one order of due time, whichever publisher sends them. Raises FeederError with what a publisher
+    failed of, or when not all can run at once.
+    """
+    plan, position, stop = feed.plan, feed.position, threading.Event()
+    host, bind = feed.job.driver
+    clock = WallClock()
+
+    def tick() -> None:
+        if stop.is_set():
+            desk.stop()
+        desk.check()
+        position.set_parts(desk.acked())
+        if look is not None:
+            look(desk.tally(), rate_now(plan, desk.tally(), clock.now_ns()))
+        if state is not None:
+            position.save(state, feed.fingerprint)
+
+    def end() -> None:
+        desk.stop()
+        if sys.exc_info()[0] is not None:
+            feed.job.cancel()
+
+    with (stopping or _never)(stop), Desk(host, position.parts, in_order=in_order, bind=bind, clock=clock) as desk:
+        remote = RemotePublisher(desk.address, desk.key, position.name, connect, plan.targets, plan.rule.kind != "max")
+        failure = _beside(partial(feed.job.publish, feed.counted, remote.in_task), tick, end)
+    if failure is not None:
+        raise FeederError(desk.failure) if desk.failure else failure
+    for target, acked, rows in zip(plan.targets, position.acked(), feed.counted.rows, strict=True):
+        if finish and acked == rows:
+            client.finish(target.stream)
+    return _result(feed, desk.tally())
+
+
+def _beside(work: Callable[[], None], tick: Callable[[], None], end: Callable[[], None]) -> BaseException | None:
+    """Do work in a thread, call `tick` a few times a second and once behind it, and `end` in any case; return what the work raised."""
+    failure: list[BaseException] = []
+
+    def caught() -> None:
         try:
-            while thread.is_alive():
-                thread.join(LOOK_SECONDS)
-                if look is not None:
-                    look(pacer.tally, rate_now(plan, pacer.tally, pacer.now_ns()))
-                if state is not None:
-                    feed.position.save(state, feed.fingerprint)
-        finally:
-            pacer.stop.set()
-            thread.join()
-    if state is not None:
-        feed.position.save(state, feed.fingerprint)
-    if failure:
-        raise failure[0]
-    if look is not None:  # a short feed may have ended before the first look
-        look(pacer.tally, rate_now(plan, pacer.tally, pacer.now_ns()))
-    tally, refused = pacer.tally, dict(feed.counted.refused)
+            work()
+        except BaseException as error:  # handed to the thread that waits
+            failure.append(error)
+
+    thread = threading.Thread(target=caught, name="feeder-pace")
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(LOOK_SECONDS)
+            tick()
+    finally:
+        end()
+        thread.join()
+    tick()
+    return failure[0] if failure else None
+
+
+def _result(feed: Feed, tally: Tally) -> Result:
+    refused = dict(feed.counted.refused)
     is_useless = bool(tally.rejected or refused) and sum(feed.position.acked()) <= tally.rejected
     return Result(tally, refused, feed.position.acked() == feed.counted.rows, is_useless)
 
@@ -122,13 +195,6 @@ def run(
 def rate_now(plan: FeedPlan, tally: Tally, now_ns: int) -> float:
     """Return the rows per second asked for at this moment, all streams together; 0 when nothing is asked."""
     return 0.0 if tally.started_ns is None else plan.rule.rate_at(now_ns - tally.started_ns, len(plan.targets))
-
-
-def _pace(pacer: Pacer, batches: Ahead, failure: list[BaseException]) -> None:
-    try:
-        pacer.run(batches)
-    except BaseException as error:  # raised again by `run`, in the thread that waits
-        failure.append(error)
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 Two passes over the data. The first counts rows per stream and block, and the rows refused. The second numbers and times them
 (`numbering.py`, inside Spark's tasks), sorts all streams into one order of arrival, and packs each sorted partition into Arrow
-messages, which come to the driver one partition at a time, the next one already on its way.
+messages, which come to the driver one partition at a time, the next one already on its way. Or it deals the rows out to several
+publishers (`publishing.py`), each a task that sends its rows itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from millstream.feeder.numbering import (
     INDEX,
     SOURCE,
     STREAM,
+    STRIPE_ROWS,
     TIME_US,
     BlockCount,
     BlockKey,
@@ -34,6 +36,7 @@ from millstream.feeder.targets import Target, common_columns
 
 PARTITION_ROWS = 100_000  # rows sorted together and handed over at once; two of them are held by the driver
 SPLIT_VALUES_MAX = 1_000
+ORDER = (ARRIVAL, INDEX, STREAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class FeedPlan:
     """What to feed: files, how to read them, the streams, which rows go to which, and when.
 
     `conditions` has one entry a target (None: every row). With `split_by` the targets are those of the column's values, in the
-    order of `split_values`.
+    order of `split_values`. `publishers` of Spark's tasks send the rows; 0: the driver does.
     """
 
     paths: tuple[str, ...]
@@ -52,6 +55,7 @@ class FeedPlan:
     conditions: tuple[str | None, ...] = (None,)
     split_by: str | None = None
     split_values: tuple[str, ...] = ()
+    publishers: int = 0
 
     @property
     def time_column(self) -> str | None:
@@ -138,7 +142,37 @@ class FeedJob:
             with pa.ipc.open_stream(pa.py_buffer(row[0])) as reader:
                 yield from reader
 
+    @property
+    def driver(self) -> tuple[str, str]:
+        """The host by which tasks reach this process, and the address to listen at."""
+        conf = self._session.sparkContext.getConf()
+        host = conf.get("spark.driver.host")
+        return host, conf.get("spark.driver.bindAddress", host)
+
+    def cancel(self) -> None:
+        """End what runs on the session."""
+        self._session.sparkContext.cancelAllJobs()
+
+    def publish(self, counted: Counted, in_task: Callable[[Iterable[Any]], Iterator[Any]]) -> None:
+        """Deal the rows out to the plan's publishers, stripe by stripe, and run `in_task` over the rows of each, in order of arrival.
+
+        Returns when all have ended.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        stripe = F.floor(F.col(INDEX) / STRIPE_ROWS) + F.col(STREAM)
+        with quietly():
+            dealt = self._numbered(counted.numbering).repartitionById(self._plan.publishers, (stripe % self._plan.publishers).cast("int"))
+            _collected(dealt.sortWithinPartitions(*ORDER).mapInArrow(in_task, "publisher INT, sent BIGINT"), self._plan)
+
     def _ordered(self, numbering: Numbering, rows: int) -> Any:
+        partitions = -(-rows // PARTITION_ROWS)
+        with quietly():
+            numbered = self._numbered(numbering)
+            return numbered.repartitionByRange(partitions, *ORDER).sortWithinPartitions(*ORDER).mapInArrow(pack, "chunk BINARY")
+
+    def _numbered(self, numbering: Numbering) -> Any:
+        """Return all rows that can be fed, with number and instant of arrival."""
         from pyspark.sql import functions as F  # noqa: N812
 
         fields = [column.name for column in self._columns]
@@ -147,11 +181,7 @@ class FeedJob:
         )
         columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in rows_in.schema.fields[: len(fields) + 1]]
         schema = ", ".join([*columns, f"{INDEX} BIGINT", f"{ARRIVAL} BIGINT"])
-        order = [ARRIVAL, INDEX, STREAM]
-        partitions = -(-rows // PARTITION_ROWS)
-        with quietly():
-            numbered = rows_in.mapInArrow(numbering.apply, schema)
-            return numbered.repartitionByRange(partitions, *order).sortWithinPartitions(*order).mapInArrow(pack, "chunk BINARY")
+        return rows_in.mapInArrow(numbering.apply, schema)
 
 
 def pack(batches: Iterable[Any]) -> Iterator[Any]:

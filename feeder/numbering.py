@@ -15,6 +15,7 @@ import numpy as np
 from millstream.feeder.arrivals import ArrivalRule, Int64Array
 
 TIME_MIN_US = -(2**63)
+STRIPE_ROWS = 10_000  # rows of a stream that follow each other and go to one publisher, where there are several; the next go to the next
 
 # The columns beside the data. The first five come in, the last three go out.
 SOURCE, FILE, BLOCK, TIME_US, STREAM, INDEX, ARRIVAL = "_source", "_file", "_block", "_time_us", "_stream", "_index", "_arrival"

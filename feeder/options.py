@@ -93,4 +93,5 @@ def feed_plan(client: Any, options: Mapping[str, Any], into: Sequence[Into], rul
         mapped=Mapped(parse_map(options["mapped"]), zone, parse_time_formats(options["time_formats"])),
         conditions=tuple(item.condition for item in into),
         split_by=options["split_by"],
+        publishers=options["publishers"] or 0,
     )

@@ -63,6 +63,14 @@ class Clock(Protocol):
         ...
 
 
+class Turns(Protocol):
+    """Who says when it is this publisher's turn, where there are several."""
+
+    def upto_ns(self, next_ns: int) -> int:
+        """Wait until the row that is due at `next_ns` may be sent, or all stop; return up to which instant rows may be sent now."""
+        ...
+
+
 class WallClock:
     """The real clock."""
 
@@ -79,6 +87,7 @@ class Pacer:
     """Takes batches in order of arrival and publishes each row when it is due (`paced`), or at once.
 
     `totals` are the rows of each stream there are to send altogether: a stream is finished with its last row, unless `finish` is off.
+    One of several publishers is given when their time begins (`origin_ns`, on the clock) and their `turns`.
     """
 
     def __init__(
@@ -91,6 +100,8 @@ class Pacer:
         paced: bool,
         finish: bool = True,
         clock: Clock | None = None,
+        origin_ns: int | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._publisher = publisher
         self._names = [target.stream for target in targets]
@@ -102,7 +113,8 @@ class Pacer:
         self._clock = clock or WallClock()
         self.tally = Tally()
         self.stop = threading.Event()
-        self._origin_ns = 0
+        self._origin_ns = origin_ns
+        self._turns = turns
 
     def now_ns(self) -> int:
         """Return the time on the pacer's clock."""
@@ -126,21 +138,26 @@ class Pacer:
         if self.tally.started_ns is None:
             # Time begins with the first row: after a resume nobody waits again for what was fed before.
             self.tally.started_ns = self._clock.now_ns()
-            self._origin_ns = self.tally.started_ns - (int(arrivals[0]) if self._position.acked() != (0,) * len(self._names) else 0)
-        at = 0
+            if self._origin_ns is None:
+                resumes = any(self._position.acked())
+                self._origin_ns = self.tally.started_ns - (int(arrivals[0]) if resumes else 0)
+        assert self._origin_ns is not None
+        origin_ns, at = self._origin_ns, 0
         while at < len(arrivals) and not self.stop.is_set():
-            due = self._due(arrivals, at)
+            due = self._due(arrivals, at, origin_ns)
             if due == at:
-                self._clock.wait_ns(int(arrivals[at]) + self._origin_ns - self._clock.now_ns(), self.stop)
+                self._clock.wait_ns(int(arrivals[at]) + origin_ns - self._clock.now_ns(), self.stop)
                 continue
             self._send(data, streams, at, due)
             at = due
 
-    def _due(self, arrivals: Int64Array, at: int) -> int:
+    def _due(self, arrivals: Int64Array, at: int, origin_ns: int) -> int:
+        """Return behind which row to stop sending now; `at` when none may be sent yet."""
+        upto_ns = None if self._turns is None else self._turns.upto_ns(int(arrivals[at]))
         if not self._paced:
-            return len(arrivals)
-        elapsed_ns = self._clock.now_ns() - self._origin_ns
-        due = int(np.searchsorted(arrivals, elapsed_ns, side="right"))
+            return len(arrivals) if upto_ns is None else max(at, int(np.searchsorted(arrivals, upto_ns, side="right")))
+        elapsed_ns = self._clock.now_ns() - origin_ns
+        due = int(np.searchsorted(arrivals, elapsed_ns if upto_ns is None else min(elapsed_ns, upto_ns), side="right"))
         if due > at:
             self.tally.lag_ns = elapsed_ns - int(arrivals[at])
             self.tally.lag_ns_max = max(self.tally.lag_ns_max, self.tally.lag_ns)

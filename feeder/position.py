@@ -14,11 +14,14 @@ import secrets
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.client.data import to_table, trains_of
 from millstream.feeder.errors import StateError
-from millstream.feeder.job import FeedPlan
+from millstream.feeder.numbering import STRIPE_ROWS
+
+if TYPE_CHECKING:
+    from millstream.feeder.job import FeedPlan
 
 _VERSION = 1
 SEND_ROWS_MAX = 65_536  # that are taken as one
@@ -41,10 +44,14 @@ class NamedStream(Protocol):
 class Position:
     """Rows acked of each stream. Written by the pacing thread, read by others.
 
-    `name` is the feed's own, made with its state file: under it the daemon remembers how far each stream is.
+    `name` is the feed's own, made with its state file: under it the daemon remembers how far each stream is. Of a feed with several
+    publishers, `parts` has the rows acked of each stream by each of them.
     """
 
-    def __init__(self, streams: tuple[str, ...], acked: tuple[int, ...] | None = None, name: str | None = None) -> None:
+    def __init__(
+        self, streams: tuple[str, ...], acked: tuple[int, ...] | None = None, name: str | None = None, parts: Sequence[Sequence[int]] = ()
+    ) -> None:
+        self.parts = parts
         self.name = name or f"feed-{secrets.token_hex(8)}"
         self._streams = streams
         self._lock = threading.Lock()
@@ -60,6 +67,12 @@ class Position:
         with self._lock:
             self._acked[stream] = rows
 
+    def set_parts(self, parts: Sequence[Sequence[int]]) -> None:
+        """Count what each publisher has had settled of each stream."""
+        with self._lock:
+            self.parts = parts
+            self._acked = [sum(of_stream) for of_stream in zip(*parts, strict=True)]
+
     def acked(self) -> tuple[int, ...]:
         """Return the rows settled of each stream."""
         with self._lock:
@@ -68,7 +81,9 @@ class Position:
     def save(self, path: Path, fingerprint: str) -> None:
         """Write the position; a crash in the middle leaves the file as it was."""
         acked = dict(zip(self._streams, self.acked(), strict=True))
-        state = {"version": _VERSION, "fingerprint": fingerprint, "name": self.name, "acked": acked}
+        state: dict[str, Any] = {"version": _VERSION, "fingerprint": fingerprint, "name": self.name, "acked": acked}
+        if self.parts:
+            state["publishers"] = self.parts
         beside = path.with_name(path.name + ".new")
         try:
             beside.write_text(json.dumps(state, indent=1) + "\n")
@@ -123,13 +138,14 @@ def load_position(path: Path, fingerprint: str, streams: tuple[str, ...]) -> Pos
             f"{path} belongs to a feed of other files, streams or arrivals",
             hint="give the same options as before, or delete the file to start again",
         )
-    return Position(streams, tuple(int(acked[stream]) for stream in streams), state.get("name"))  # 0.1.0 wrote no name
+    counts = tuple(int(acked[stream]) for stream in streams)
+    return Position(streams, counts, state.get("name"), state.get("publishers", ()))  # 0.1.0 wrote no name
 
 
 def fingerprint_of(plan: FeedPlan) -> str:
     """Return a digest of all in a plan that decides which rows come in which order."""
     rule = plan.rule
-    said = {
+    said: dict[str, Any] = {
         "paths": plan.paths,
         "read": repr(plan.read),
         "mapped": [sorted(plan.mapped.expressions.items()), plan.mapped.zone],
@@ -138,4 +154,6 @@ def fingerprint_of(plan: FeedPlan) -> str:
         "split_by": plan.split_by,
         "arrivals": [rule.kind, str(rule.profile), rule.seed, rule.burst, rule.speed, rule.shares],
     }
+    if plan.publishers:  # which of them has which rows
+        said["publishers"] = [plan.publishers, STRIPE_ROWS]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -47,8 +47,10 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
                 "BIGINT": pa.int64(),
                 "DOUBLE": pa.float64(),
                 "TEXT": pa.string(),
+                "BYTES": pa.binary(),
                 "JSON": pa.string(),
                 "DATE": pa.date32(),
+                "TIME": pa.time64("us"),
                 "NULL": pa.null(),
             }
             return plain[name]
@@ -93,8 +95,13 @@ def column_type(data_type: pa.DataType) -> ColumnType:
         ("BIGINT", kinds.is_integer),
         ("DOUBLE", kinds.is_floating),
         ("TEXT", lambda t: kinds.is_string(t) or kinds.is_large_string(t) or kinds.is_string_view(t)),
+        (
+            "BYTES",
+            lambda t: kinds.is_binary(t) or kinds.is_large_binary(t) or kinds.is_fixed_size_binary(t) or kinds.is_binary_view(t),
+        ),
         ("TIMESTAMP", kinds.is_timestamp),
         ("DATE", kinds.is_date),
+        ("TIME", kinds.is_time),
         ("INTERVAL", kinds.is_duration),
         ("NULL", kinds.is_null),
     )

@@ -8,7 +8,8 @@ Conventions:
   answered exactly once: by the answer named in its class, or by `Failure` with the same number.
 - `channel` (publishing) and `subscription` (results) are numbers the server chooses; never reused within a connection.
 - `rows` is a count of rows; `values` are rows themselves. Row values are nil, bool, int, float and text; TIMESTAMP is an int
-  (microseconds since 1970) or ISO 8601 text, DATE an int (days since 1970) or text, INTERVAL an int (microseconds), DECIMAL text.
+  (microseconds since 1970) or ISO 8601 text, DATE an int (days since 1970) or text, TIME an int (microseconds since midnight) or text,
+  INTERVAL an int (microseconds), DECIMAL text, BYTES bytes.
 - `schema` is a list of `[name, type, nullable]`, the type spelled as CREATE STREAM accepts it (`protocol/types.py`).
 - `payload` is raw bytes after the header: a bare Arrow IPC message (schema or record batch). As a sender one may give a
   list of buffers, which are written one after the other and never joined. As a receiver one gets one memoryview.
@@ -377,7 +378,7 @@ class Notice:
     """A sentence for people that belongs to no request.
 
     `code` `shed`: rows that this connection published were dropped before the queries of a class; `slowed`: its credit is held back,
-    and by whom.
+    and by whom; `progress`: how much of the history is read that its FETCH asked for, once a second.
     """
 
     code: str

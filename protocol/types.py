@@ -1,6 +1,6 @@
 """The types of columns as they are spelled in a schema: parsed, printed, without Arrow.
 
-Spellings: BOOLEAN, INT, BIGINT, DOUBLE, DECIMAL(p, s), TEXT, TIMESTAMP, DATE, INTERVAL, JSON, NULL, `t[]` for a list of t,
+Spellings: BOOLEAN, INT, BIGINT, DOUBLE, DECIMAL(p, s), TEXT, BYTES, TIMESTAMP, DATE, TIME, INTERVAL, JSON, NULL, `t[]` for a list of t,
 `STRUCT(a t, "b c" t)` for named parts and `MAP(TEXT, t)` for a map to values of t.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from millstream.protocol.values import TYPE_DEPTH_MAX
 
-PLAIN = ("BOOLEAN", "INT", "BIGINT", "DOUBLE", "TEXT", "TIMESTAMP", "DATE", "INTERVAL", "JSON", "NULL")
+PLAIN = ("BOOLEAN", "INT", "BIGINT", "DOUBLE", "TEXT", "BYTES", "TIMESTAMP", "DATE", "TIME", "INTERVAL", "JSON", "NULL")
 DECIMAL_PRECISION_MAX = 38
 PARTS_MAX = 16_384  # of all STRUCTs of a type
 _TOKEN = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(\w+)|(\[\s*\]|[(),]))')

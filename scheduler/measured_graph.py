@@ -112,7 +112,7 @@ def _measured(network: NetworkModel, measures: _Measures, flow: _Flow, slot: int
     each = measures.of_outputs(slot) if len(outputs) > 1 else ()
     if each:
         selectivity = sum(each) / len(each)
-    if window_ns and is_join(network, slot) and len(network.inputs[slot]) == 2:
+    if window_ns is not None and is_join(network, slot) and len(network.inputs[slot]) == 2:
         selectivity, window_ns = flow.pairing(selectivity, window_ns, network.inputs[slot])
     return replace(node, selectivity=selectivity, cost_ns=line.tuple_ns, call_ns=line.call_ns, window_ns=window_ns, output_selectivity=each)
 

@@ -31,6 +31,7 @@ from millstream.server.sweep import Sweep
 
 if TYPE_CHECKING:
     from millstream.server.connecting import ConnectProcess
+    from millstream.server.net.pages import Pages
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
 GC_LOOKS = 100  # such looks before it looks anew at what they left
@@ -127,7 +128,7 @@ class LiveServer:
         self.port = 0
         self.metrics_port = 0
         self._server: asyncio.Server | None = None
-        self._pages: asyncio.Server | None = None
+        self._pages: Pages | None = None
         self._sweep = Sweep(self.application)
         self._connect: ConnectProcess | None = None
         self.application.look_at_connectors = self._look_at_connectors
@@ -154,7 +155,7 @@ class LiveServer:
             raise
         await self._server.start_serving()
         if config.metrics_port:
-            await self._start_pages()
+            self._start_pages()
         self._sweep.start()
         self.log.info(
             "listening", host=config.host, port=self.port, tls=context is not None, policy=policy_at_start(config), workers=config.workers
@@ -183,18 +184,20 @@ class LiveServer:
         """Nothing that goes wrong in a callback gets lost."""
         self.log.error("callback_failed", reason=context.get("message"), exc_info=context.get("exception"))
 
-    async def _start_pages(self) -> None:
-        from millstream.server.net.metrics import ServerCollector, pages, serve_pages
+    def _start_pages(self) -> None:
+        from millstream.server.net.metrics import ServerCollector, pages
+        from millstream.server.net.pages import Pages
 
         collector = ServerCollector(self.application)
         prepare = {"/metrics": collector.measure}
         host = self.config.metrics_host
         guard = None if is_loopback(host) else lambda token: role_of(self.config, token) is not None
         try:
-            self._pages = await serve_pages(host, self.config.metrics_port, pages(collector), prepare, guard)
+            self._pages = Pages(pages(collector), prepare, guard)
+            self._pages.start(host, self.config.metrics_port)
         except OSError as error:
             raise _cannot_listen(host, self.config.metrics_port, error) from error
-        self.metrics_port = self._pages.sockets[0].getsockname()[1]
+        self.metrics_port = self._pages.port
 
     async def stop(self) -> None:
         """Accept nobody any more, answer what is queued, say goodbye."""
@@ -206,7 +209,7 @@ class LiveServer:
             self._server.close()
         drained = await self.application.stop()
         if self._pages is not None:
-            self._pages.close()
+            await self._pages.stop()
         gc.unfreeze()
         self.log.info("stopped", drained=drained)
 

@@ -183,4 +183,6 @@ def json_lines(batch: Any) -> list[bytes]:
 
 
 def _shown(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -29,6 +29,8 @@ class Settings:
     access: Access
     host: str = "127.0.0.1"
     pg_port: int | None = None
+    http_port: int | None = None
+    cors_origins: tuple[str, ...] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
     pg_bin: Path | None = None
@@ -38,8 +40,8 @@ class Settings:
 
 def check(settings: Settings) -> None:
     """MillstreamError (`invalid`) when the settings contradict each other, or would let strangers in."""
-    if settings.pg_port is None:
-        raise MillstreamError("invalid", "the gateway has nothing to serve", "give --pg-port")
+    if settings.pg_port is None and settings.http_port is None:
+        raise MillstreamError("invalid", "the gateway has nothing to serve", "give --pg-port, --http-port or both")
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise MillstreamError("invalid", "TLS needs both --tls-cert and --tls-key")
     tokens = list(settings.access.tokens.values())

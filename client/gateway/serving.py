@@ -6,13 +6,24 @@ import asyncio
 import signal
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.access import Settings, check
 from millstream.client.gateway.postgres.listener import PgListener
 from millstream.client.gateway.postgres.mirror import WHAT_TO_INSTALL, Mirror, programs_in
+
+if TYPE_CHECKING:
+    from millstream.client.gateway.http.listener import HttpListener
+
+
+class Listener(Protocol):
+    """What has a port."""
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port. OSError when it is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,7 @@ class Ports:
     """Where the gateway listens; None for what it does not serve."""
 
     pg: int | None = None
+    http: int | None = None
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
@@ -34,6 +46,8 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> None:
     async with running(settings, say) as ports:
         if ports.pg is not None:
             say(f"PostgreSQL's protocol on {settings.host}:{ports.pg}")
+        if ports.http is not None:
+            say(f"HTTP on {settings.host}:{ports.http}, described at /v1/openapi.json")
         await stop.wait()
 
 
@@ -42,24 +56,38 @@ async def running(settings: Settings, say: Callable[[str], None]) -> AsyncIterat
     """Serve as long as the block runs. MillstreamError when it cannot begin."""
     check(settings)
     tls = _tls(settings)
-    mirror = await _mirror(settings, say) if settings.pg_port is not None else None
-    listener = PgListener(settings.access, tls, mirror, settings.connections_max)
-    try:
-        pg = None if settings.pg_port is None else await _listening(listener, settings)
-        yield Ports(pg)
-    finally:
-        await listener.stop()
-        if mirror is not None:
-            await mirror.stop()
+    async with AsyncExitStack() as stack:
+        pg = http = None
+        if settings.pg_port is not None:
+            mirror = await _mirror(settings, say)
+            if mirror is not None:
+                stack.push_async_callback(mirror.stop)
+            listener = PgListener(settings.access, tls, mirror, settings.connections_max)
+            stack.push_async_callback(listener.stop)
+            pg = await _listening(listener, settings.host, settings.pg_port, "--pg-port")
+        if settings.http_port is not None:
+            web = _http_listener(settings)
+            stack.push_async_callback(web.stop)
+            http = await _listening(web, settings.host, settings.http_port, "--http-port")
+        yield Ports(pg, http)
 
 
-async def _listening(listener: PgListener, settings: Settings) -> int:
-    assert settings.pg_port is not None
+async def _listening(listener: Listener, host: str, port: int, option: str) -> int:
     try:
-        return await listener.start(settings.host, settings.pg_port)
+        return await listener.start(host, port)
     except OSError as error:
-        place = f"{settings.host}:{settings.pg_port}"
-        raise MillstreamError("invalid", f"cannot listen on {place}: {error.strerror or error}", "choose another --pg-port") from error
+        raise MillstreamError(
+            "invalid", f"cannot listen on {host}:{port}: {error.strerror or error}", f"choose another {option}"
+        ) from error
+
+
+def _http_listener(settings: Settings) -> HttpListener:
+    try:
+        from millstream.client.gateway.http.listener import HttpListener
+    except ImportError as error:
+        hint = "pip install 'millstream[gateway]'"
+        raise MillstreamError("unsupported", f"HTTP needs {error.name}, which is not installed", hint) from error
+    return HttpListener(settings)
 
 
 async def _mirror(settings: Settings, say: Callable[[str], None]) -> Mirror | None:

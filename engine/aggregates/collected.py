@@ -20,7 +20,7 @@ from millstream.engine.data.arrow import arrow_type, column_from_arrow, plain_va
 from millstream.engine.data.column import Column, null_column
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.keys import key_encoder
-from millstream.engine.data.types import BIGINT, TEXT, Kind, list_of, map_of
+from millstream.engine.data.types import BIGINT, FLAT_ARROW_KINDS, TEXT, Kind, list_of, map_of
 from millstream.engine.expressions.signature import Options, Signature, Types, expect_count
 from millstream.protocol.values import arrow_functions as pc
 
@@ -40,7 +40,7 @@ def _claim(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64A
     """Ask for the texts or lists of ranges, and for the objects they are made of: windows overlap, so they may be far more than is held."""
     values = int((stops - starts).sum())
     made = 8 * values
-    if column.type.kind is Kind.TEXT and len(column):
+    if column.type.kind in FLAT_ARROW_KINDS and len(column):
         ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(np.asarray(pc.binary_length(column.values).fill_null(0)))))
         made = int((ends[stops] - ends[starts]).sum())
     separator = len(call.options[0]) if call.function == "string_agg" else 0

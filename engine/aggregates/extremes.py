@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Folding, StateKind, same_ordered
+from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind
@@ -18,7 +19,7 @@ from millstream.engine.state.forms import state_record
 @state_record("fold_best", 1)
 @dataclass(frozen=True, slots=True)
 class Best(Folding):
-    """The least or greatest of TEXT or wide DECIMAL as a Python value, None where there is none."""
+    """The least or greatest of TEXT, BYTES or wide DECIMAL as a Python value, None where there is none."""
 
     code: str = "O"
     neutral: Any = None
@@ -59,7 +60,7 @@ def _worst(kind: Kind, dtype: np.dtype[Any], greatest: bool) -> Any:
 def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     best = states[0]
     if call.type.is_arrow:
-        return Column(call.type, pa.array(best.tolist(), type=pa.string()))
+        return Column(call.type, pa.array(best.tolist(), type=arrow_type(call.type)))
     if best.dtype == np.float64:
         best = best + 0.0  # which of 0.0 and -0.0 wins would depend on how NumPy splits the work
     return Column(call.type, best)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Protocol
 
@@ -104,6 +106,7 @@ class FusedChain:
         for running in operators:
             running.chains.append(self)
         self.runs = 0
+        self._has_left = False
 
     def ends_before(self, following: OperatorId | None) -> bool:
         """Whether the chain is known to go no further when this operator, or none, comes next in an order."""
@@ -363,15 +366,16 @@ class FusedChain:
 
     def _note(self, rows: int, counts: list[int], cost_ns: int) -> None:
         self._untold.append((rows, counts, cost_ns))
-        if len(self._untold) >= TOLD_TOGETHER:
+        if len(self._untold) >= TOLD_TOGETHER or self._has_left:
             self.settle()
 
     def settle(self) -> None:
-        """Count what was done in the operators' statistics."""
+        """Count what was done in the operators' statistics. Whoever asks for these may do so at the same time."""
         untold = self._untold
         runs: list[tuple[int, list[int], int]] = []
-        while untold:
-            runs += (untold.popleft(),)  # one call less a run, as are lists where generators would do: single rows wait for this
+        with suppress(IndexError):
+            while True:
+                runs += (untold.popleft(),)  # one call less a run, as are lists where generators would do: single rows wait for this
         if not runs:
             return
         rows_out = [sum(column) for column in zip(*[counts for _, counts, _ in runs], strict=True)]
@@ -385,7 +389,8 @@ class FusedChain:
         self._tail = None
 
     def leave(self) -> None:
-        """Settle for the last time: it will not run again."""
+        """Found no more. A run that is under way in another thread is counted when it ends."""
+        self._has_left = True
         self.settle()
         for running in self.operators:
             running.chains.remove(self)
@@ -423,7 +428,7 @@ class Operators(Protocol):
 
 
 class ChainCache:
-    """Finds the longest fusable run of steps from a place in an order."""
+    """Finds the longest fusable run of steps from a place in an order; several threads may ask at a time."""
 
     def __init__(self, network: Operators) -> None:
         self._network = network
@@ -431,12 +436,16 @@ class ChainCache:
         self._none: set[OperatorId | tuple[OperatorId, ...]] = set()  # operators, and pairs of steps, where no chain begins
         self._version = network.version
         self._last: _LastOrder = _NO_ORDER
+        self._forgetting = threading.Lock()
 
-    def _forget(self) -> None:
-        for chain in [chain for known in self._known.values() for chain in known]:
-            chain.leave()
-        self._known, self._none, self._version = {}, set(), self._network.version
-        self._last = _NO_ORDER
+    def _forget(self, version: int) -> None:
+        with self._forgetting:
+            if self._version >= version:
+                return  # another thread has done it
+            known, self._known, self._none = self._known, {}, set()
+            self._last, self._version = _NO_ORDER, version
+            for chain in [chain for some in known.values() for chain in some]:
+                chain.leave()
 
     def find(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
         """Return the chain that starts at a step, None when there are not two operators to fuse.
@@ -446,7 +455,7 @@ class ChainCache:
         """
         version = self._network.version
         if self._version != version:  # a log may have got a second reader
-            self._forget()
+            self._forget(version)
         last_version, last_steps, known = self._last
         if steps is not last_steps or version != last_version:
             known = {}

@@ -6,8 +6,10 @@
 | INT, BIGINT, DOUBLE | int32, int64, float64 |
 | DECIMAL(p, s) | decimal128(p, s) |
 | TEXT | string |
+| BYTES | binary |
 | TIMESTAMP | timestamp[us, UTC] |
 | DATE | date32 |
+| TIME | time64[us] |
 | INTERVAL | duration[us] |
 | LIST of t | list(t) |
 | STRUCT | struct |
@@ -36,9 +38,11 @@ ARROW_TYPES: dict[Kind, Any] = {
     Kind.BIGINT: pa.int64(),
     Kind.DOUBLE: pa.float64(),
     Kind.TEXT: pa.string(),
+    Kind.BYTES: pa.binary(),
     Kind.JSON: pa.string(),
     Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
     Kind.DATE: pa.date32(),
+    Kind.TIME: pa.time64("us"),
     Kind.INTERVAL: pa.duration("us"),
 }
 # Kinds whose Arrow values are viewed as they lie.
@@ -48,9 +52,10 @@ VIEW_DTYPES: dict[Kind, np.dtype[Any]] = {
     Kind.DOUBLE: np.dtype(np.float64),
     Kind.TIMESTAMP: np.dtype(np.int64),
     Kind.DATE: np.dtype(np.int32),
+    Kind.TIME: np.dtype(np.int64),
     Kind.INTERVAL: np.dtype(np.int64),
 }
-_AS_INTEGERS: dict[Kind, Any] = {Kind.TIMESTAMP: pa.int64(), Kind.DATE: pa.int32(), Kind.INTERVAL: pa.int64()}
+_AS_INTEGERS: dict[Kind, Any] = {Kind.TIMESTAMP: pa.int64(), Kind.DATE: pa.int32(), Kind.TIME: pa.int64(), Kind.INTERVAL: pa.int64()}
 
 
 def arrow_type(type_: DataType) -> Any:

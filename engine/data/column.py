@@ -1,7 +1,7 @@
 """A column of values with its validity, immutable by convention: chunks are shared between threads and queries.
 
 NumPy-stored kinds keep `valid`, a bool mask or None for "no NULL here"; the value under a NULL is arbitrary but initialised.
-Arrow-stored kinds (TEXT, JSON and nested ones) keep NULLs inside the Arrow array and have `valid` None; `validity()` answers for both.
+Arrow-stored kinds (TEXT, BYTES, JSON, nested ones) keep NULLs inside the Arrow array and have `valid` None; `validity()` answers for both.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ NUMPY_DTYPES: dict[Kind, Any] = {
     Kind.DOUBLE: np.float64,
     Kind.TIMESTAMP: np.int64,
     Kind.DATE: np.int32,
+    Kind.TIME: np.int64,
     Kind.INTERVAL: np.int64,
 }
 
@@ -117,7 +118,7 @@ class Column:
         """Return the bytes that the values occupy (a wide DECIMAL counts 16 a row)."""
         if self.type.is_wide:
             return 16 * len(self.values)
-        if self.type.kind is Kind.TEXT:
+        if self.type.kind is Kind.TEXT or self.type.kind is Kind.BYTES:
             return _text_nbytes(self.values)
         return int(self.values.nbytes) + (0 if self.valid is None else int(self.valid.nbytes))
 

@@ -18,11 +18,10 @@ from millstream.engine.data.arrays import distinct
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.key_maps import Int64Array, IntegerMap, ObjectMap, object_bytes
-from millstream.engine.data.types import DataType, Kind
+from millstream.engine.data.types import FLAT_ARROW_KINDS, DataType, Kind
 from millstream.engine.state.forms import state_record
 from millstream.protocol.values import arrow_functions as pc
 
-TEXTUAL = (Kind.TEXT, Kind.JSON)  # Arrow strings
 KEYS_MIN = 16  # for which there is room from the beginning
 
 
@@ -232,7 +231,7 @@ class ObjectKey(KeyEncoder):
     def encode(self, columns: Sequence[Column]) -> Int64Array:
         """Encode the train's own dictionary, then each row through it."""
         column = columns[0]
-        if column.type.kind in TEXTUAL:
+        if column.type.kind in FLAT_ARROW_KINDS:
             encoded = pc.dictionary_encode(column.values, null_encoding="encode")
             distinct = encoded.dictionary.to_pylist()
             places = encoded.indices.to_numpy(zero_copy_only=False)

@@ -9,8 +9,10 @@
 | DECIMAL(p, s), p <= 18 | numpy int64, scaled by 10**s | |
 | DECIMAL(p, s), p > 18 | numpy object array of Python ints, scaled by 10**s | |
 | TEXT | Arrow string array | code points |
+| BYTES | Arrow binary array | bytes |
 | TIMESTAMP | numpy int64 | microseconds since 1970-01-01T00:00:00Z |
 | DATE | numpy int32 | days since 1970-01-01 |
+| TIME | numpy int64 | microseconds since midnight, less than a day's |
 | INTERVAL | numpy int64 | microseconds |
 | LIST of t | Arrow list array | |
 | STRUCT | Arrow struct array | |
@@ -45,8 +47,10 @@ class Kind(Enum):
     DOUBLE = "DOUBLE"
     DECIMAL = "DECIMAL"
     TEXT = "TEXT"
+    BYTES = "BYTES"
     TIMESTAMP = "TIMESTAMP"
     DATE = "DATE"
+    TIME = "TIME"
     INTERVAL = "INTERVAL"
     LIST = "LIST"
     STRUCT = "STRUCT"
@@ -54,6 +58,10 @@ class Kind(Enum):
     JSON = "JSON"
 
     __hash__ = object.__hash__  # members are single, and Enum's own is a Python function, called for every look-up by kind
+
+
+FLAT_ARROW_KINDS = (Kind.TEXT, Kind.BYTES, Kind.JSON)
+"""What Arrow stores and has no parts: offsets and characters, or bytes."""
 
 
 @state_record("data_type", 2, added={"fields": tuple})
@@ -70,7 +78,7 @@ class DataType:
     element: DataType | None = None
     fields: tuple[tuple[str, DataType], ...] = ()
     is_arrow: bool = field(init=False, repr=False, compare=False)
-    """Stored as an Arrow array (TEXT, JSON, LIST, STRUCT, MAP) and not as a NumPy array."""
+    """Stored as an Arrow array (TEXT, BYTES, JSON, LIST, STRUCT, MAP) and not as a NumPy array."""
     is_nested: bool = field(init=False, repr=False, compare=False)
     """A LIST, STRUCT or MAP: made of other values."""
     is_ordered: bool = field(init=False, repr=False, compare=False)
@@ -83,7 +91,7 @@ class DataType:
         nested = self.kind in (Kind.LIST, Kind.STRUCT, Kind.MAP)
         object.__setattr__(self, "is_nested", nested)
         object.__setattr__(self, "is_ordered", not nested and self.kind is not Kind.JSON)
-        object.__setattr__(self, "is_arrow", nested or self.kind in (Kind.TEXT, Kind.JSON))
+        object.__setattr__(self, "is_arrow", nested or self.kind in FLAT_ARROW_KINDS)
         object.__setattr__(self, "is_wide", self.kind is Kind.DECIMAL and self.precision > DECIMAL_NARROW_PRECISION_MAX)
 
     def __str__(self) -> str:
@@ -115,8 +123,10 @@ INT = DataType(Kind.INT)
 BIGINT = DataType(Kind.BIGINT)
 DOUBLE = DataType(Kind.DOUBLE)
 TEXT = DataType(Kind.TEXT)
+BYTES = DataType(Kind.BYTES)
 TIMESTAMP = DataType(Kind.TIMESTAMP)
 DATE = DataType(Kind.DATE)
+TIME = DataType(Kind.TIME)
 INTERVAL = DataType(Kind.INTERVAL)
 JSON = DataType(Kind.JSON)
 

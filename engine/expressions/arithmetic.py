@@ -1,4 +1,4 @@
-"""`+ - * / %` and unary minus on integers, DOUBLEs, instants, dates and intervals; `& | #` (and, or, exclusive or) on integers, in 64 bits.
+"""`+ - * / %` and unary minus on integers, DOUBLEs, instants, dates, times of day and intervals; `& | #` on integers, in 64 bits.
 
 BIGINT results that do not fit are row errors, and so is division by zero of any type. Integer division truncates toward zero, the
 remainder has the sign of the dividend (as in PostgreSQL). DOUBLE follows IEEE 754 beyond that: too large becomes Infinity.
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from millstream.engine.data.calendar import INT64_MAX, INT64_MIN
+from millstream.engine.data.calendar import INT64_MAX, INT64_MIN, US_PER_DAY
 from millstream.engine.data.column import Column, Mask, numpy_dtype
-from millstream.engine.data.types import BIGINT, DataType, Kind
+from millstream.engine.data.types import BIGINT, TIME, DataType, Kind
 from millstream.engine.expressions.bounds import COMBINE, INT64_BOUNDS, Bounds, type_bounds, within
 from millstream.engine.expressions.ir import Call, Expression
 from millstream.engine.expressions.kernel import (
@@ -55,11 +55,24 @@ def _integer_core(call: Call) -> BinaryCore:
     left, right = (a.type.kind for a in call.arguments)
     if Kind.DOUBLE in (left, right):
         return scaled_interval_core(call)
+    if call.type.kind is Kind.TIME:
+        return clock_core(call.function)
     if call.function in COMBINE:
         return exact_core(call.function, call.type)
     if call.function == "/":
         return rounded_quotient_core(call.type) if left is Kind.INTERVAL else quotient_core(call.type)
     return remainder_core(call.type)
+
+
+def clock_core(function: str) -> BinaryCore:
+    """Return the core that moves a time of day by an INTERVAL, round the clock: whole days change nothing, so nothing overflows."""
+
+    def core(a: Column, b: Column, context: EvaluationContext) -> Column:
+        left, right = a.values % US_PER_DAY, b.values % US_PER_DAY
+        moved = left + right if function == "+" else left - right
+        return Column(TIME, moved % US_PER_DAY, both_valid(a.valid, b.valid))
+
+    return core
 
 
 def constant_column(expression: Expression) -> Column:

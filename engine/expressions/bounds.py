@@ -5,7 +5,7 @@ The bounds are those of the types and constants, so `int_column + 1` is known no
 
 from __future__ import annotations
 
-from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, US_PER_DAY
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal, children, walk
 from millstream.engine.expressions.patterns import test_of_all_rows
@@ -36,6 +36,8 @@ def type_bounds(type_: DataType) -> Bounds | None:
             return INT32_BOUNDS
         case Kind.BIGINT | Kind.TIMESTAMP | Kind.INTERVAL:
             return INT64_BOUNDS
+        case Kind.TIME:
+            return 0, US_PER_DAY - 1
         case Kind.DECIMAL:
             limit = 10**type_.precision - 1
             return -limit, limit
@@ -110,7 +112,7 @@ def _fails_itself(expression: Expression) -> bool:
         return False
     kind = expression.type.kind
     if expression.function in COMBINE or expression.function == "neg":
-        if kind is Kind.DOUBLE:
+        if kind is Kind.DOUBLE or kind is Kind.TIME:
             return False
         if kind is Kind.DECIMAL:
             return _decimal_may_overflow(expression)
@@ -154,6 +156,8 @@ def _cast_fails(expression: Cast) -> bool:
     if target == TEXT or source == target or source.kind is Kind.NULL or source.kind is Kind.BOOLEAN or target.kind is Kind.BOOLEAN:
         return source == TEXT and target != TEXT
     if target.kind is Kind.DOUBLE:
+        return source == TEXT
+    if Kind.TIME in (source.kind, target.kind):
         return source == TEXT
     if source.is_integer and target.kind is Kind.BIGINT:
         return False

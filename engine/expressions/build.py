@@ -11,15 +11,31 @@ from typing import Any
 
 from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, US_PER_DAY
 from millstream.engine.data.errors import TypeProblem
-from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, JSON, NULL, TEXT, TIMESTAMP, DataType, Kind, decimal
-from millstream.engine.expressions.functions import ALIASES, resolve
+from millstream.engine.data.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    JSON,
+    NULL,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    DataType,
+    Kind,
+    decimal,
+)
+from millstream.engine.expressions.functions import ALIASES, ENCODING_NAMES, resolve
 from millstream.engine.expressions.ir import Call, Case, Cast, Expression, Literal
 from millstream.engine.expressions.signature import common_type_of_all
 from millstream.engine.expressions.values import parse_value
 
-TEMPORAL_KINDS = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
+TEMPORAL_KINDS = (Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.INTERVAL)
 ARITHMETIC = ("+", "-", "*", "/", "%", "mod")
-# Functions in which a text constant takes the type of a temporal argument beside it.
+# Functions in which a text constant takes the type of a temporal argument or one of BYTES beside it.
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "is_distinct_from", "is_not_distinct_from")
 MIXING = frozenset((*COMPARISONS, "between", "in", "coalesce", "greatest", "least", "nullif"))
 JSON_STEPS = ("->", "->>", "#>", "#>>")
@@ -33,10 +49,12 @@ _CASTS: dict[Kind, frozenset[Kind]] = {
     Kind.DOUBLE: frozenset((Kind.INT, Kind.BIGINT, Kind.DECIMAL)),
     Kind.DECIMAL: frozenset((Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)),
     Kind.TEXT: frozenset(
-        (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
+        (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.BYTES, *TEMPORAL_KINDS)
     ),
-    Kind.TIMESTAMP: frozenset((Kind.DATE,)),
+    Kind.TIMESTAMP: frozenset((Kind.DATE, Kind.TIME)),
     Kind.DATE: frozenset((Kind.TIMESTAMP,)),
+    Kind.TIME: frozenset((Kind.INTERVAL,)),
+    Kind.INTERVAL: frozenset((Kind.TIME,)),
 }  # fmt: skip
 
 
@@ -94,6 +112,8 @@ def _cast_hint(source: DataType, target: DataType) -> str | None:
         return "use EXTRACT(EPOCH FROM ts)"
     if INTERVAL in (source, target) and (source.is_numeric or target.is_numeric):
         return "use EXTRACT(EPOCH FROM i), or n * INTERVAL '1 second'"
+    if target == BYTES:
+        return "use TO_BYTES(CAST(x AS TEXT), 'utf8')"
     return None
 
 
@@ -146,6 +166,8 @@ def _options_from_constants(name: str, arguments: list[Expression], options: tup
     if name == "to_char" and not options and len(arguments) > 1:
         texts = [a.value for a in arguments[1:] if isinstance(a, Literal) and a.type == TEXT]
         return (arguments[:1], tuple(texts)) if len(texts) == len(arguments) - 1 else (arguments, ())
+    if name in ENCODING_NAMES and not options and len(arguments) == 2 and isinstance(arguments[1], Literal) and arguments[1].type == TEXT:
+        return arguments[:1], (arguments[1].value,)
     if name in ("like", "ilike") and len(arguments) == 3 and isinstance(arguments[2], Literal):
         return arguments[:2], (arguments[2].value,)
     if name in ("round", "trunc") and len(arguments) == 2 and isinstance(arguments[1], Literal) and arguments[1].type.is_integer:
@@ -177,10 +199,10 @@ def _adapt_constants(name: str, arguments: list[Expression]) -> list[Expression]
     if name in ARITHMETIC and any(t.kind is Kind.DECIMAL for t in types):
         arguments = [_narrow_decimal(a) for a in arguments]
     if name in ("+", "-") and any(t.kind in TEMPORAL_KINDS for t in types):
-        arguments = [_read_text(a, (INTERVAL, TIMESTAMP)) for a in arguments]
+        arguments = [_read_text(a, (INTERVAL, TIME if TIME in types else TIMESTAMP)) for a in arguments]
     if name in MIXING:
         beside = common_type_of_all([t for t in types if t != TEXT])
-        if beside is not None and beside.kind in TEMPORAL_KINDS:
+        if beside is not None and (beside.kind in TEMPORAL_KINDS or beside == BYTES):
             wanted = (DATE, TIMESTAMP) if beside == DATE else (beside,)
             arguments = [_read_text(a, wanted) for a in arguments]
     return arguments

@@ -74,13 +74,17 @@ def _nested(source: DataType, target: DataType) -> Conversion:
 
 
 def _to_integers(source: DataType, target: DataType) -> Conversion:
-    """To INT, BIGINT, DATE or TIMESTAMP, all stored as integers."""
+    """To INT, BIGINT, DATE, TIME, TIMESTAMP or INTERVAL, all stored as integers."""
     if source.kind is Kind.DOUBLE:
         return lambda column, context, reason: float_to_integer(column.values, target, column.valid, context, reason, reason is None)
     if source.kind is Kind.DECIMAL:
         return lambda column, context, reason: _integers(
             round_scaled(column.values, source.scale, "round"), column.valid, target, context, reason, None
         )
+    if target.kind is Kind.TIME:  # from TIMESTAMP, in UTC, or the rest of an INTERVAL's days
+        return lambda column, context, reason: Column(target, column.values % US_PER_DAY, column.valid)
+    if source.kind is Kind.TIME:  # to INTERVAL, since midnight
+        return lambda column, context, reason: Column(target, column.values, column.valid)
     if target.kind is Kind.DATE:  # from TIMESTAMP: the day in UTC
         return lambda column, context, reason: _integers(column.values // US_PER_DAY, column.valid, target, context, reason, None)
     if target.kind is Kind.TIMESTAMP:  # from DATE: midnight in UTC

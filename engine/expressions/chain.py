@@ -7,11 +7,10 @@ of the nested steps, from left to right, rounding and row errors (K8) included. 
 from __future__ import annotations
 
 from millstream.engine.data.column import Column
-from millstream.engine.data.types import TEXT
+from millstream.engine.data.types import BYTES, TEXT
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, KernelRows
-from millstream.engine.expressions.strings import build_join
 
 CHAIN = "chain"
 """The function of such a node: arguments are the operands, options the operators between them."""
@@ -74,8 +73,8 @@ class _Pair:
 
 def build_chain(call: Call, compiler: Compiler) -> Kernel:
     """Build the steps of a chain, which are run one after the other."""
-    if call.type == TEXT:
-        return build_join(Call(TEXT, "||", call.arguments), compiler)
+    if call.type in (TEXT, BYTES):
+        return compiler.kernel(Call(call.type, "||", call.arguments))
     first = compiler.kernel(call.arguments[0])
     so_far = ColumnRef(call.type, 0)
     steps: list[tuple[Kernel, Kernel | None]] = []

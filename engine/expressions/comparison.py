@@ -2,7 +2,7 @@
 
 DOUBLE: NaN equals NaN and is greater than every other value, -0.0 equals 0.0 (as PostgreSQL and DuckDB have it, and K7 for keys).
 Exact numbers of different types compare by value without rounding; beside a DOUBLE they are compared as DOUBLEs. TEXT compares by code
-point. A comparison with a constant is one NumPy operation (two for `>` and `>=` of DOUBLEs).
+point, BYTES byte by byte. A comparison with a constant is one NumPy operation (two for `>` and `>=` of DOUBLEs).
 
 A core returns (mask, validity): the mask is arbitrary where validity is false.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.arrow import mask_from_arrow, plain_values
+from millstream.engine.data.arrow import arrow_type, mask_from_arrow, plain_values
 from millstream.engine.data.column import Column, Mask
-from millstream.engine.data.types import BOOLEAN, DataType, Kind
+from millstream.engine.data.types import BOOLEAN, FLAT_ARROW_KINDS, DataType, Kind
 from millstream.engine.expressions.ir import Call, Cast, Expression
 from millstream.engine.expressions.kernel import (
     Compiler,
@@ -121,8 +121,8 @@ def _exact_operand(expression: Expression) -> Expression:
 
 def constant_test(function: str, type_: DataType, value: Any, value_type: DataType) -> Callable[[Column], Mask]:
     """Return the test of a column of `type_` against a constant that is not NULL."""
-    if type_.kind in (Kind.TEXT, Kind.JSON):
-        compare, scalar = getattr(pc, ARROW_COMPARE[function]), pa.scalar(value, pa.string())
+    if type_.kind in FLAT_ARROW_KINDS:
+        compare, scalar = getattr(pc, ARROW_COMPARE[function]), pa.scalar(value, arrow_type(type_))
         return lambda column: mask_from_arrow(compare(column.values, scalar))
     if type_.kind is Kind.DOUBLE:
         return _double_constant_test(function, float(value))
@@ -169,7 +169,7 @@ def _scaled_constant_test(function: str, scale: int, value: int, value_scale: in
 
 def pair_test(function: str, left: DataType, right: DataType) -> PairCore:
     """Return the test of two columns of types that the binder let be compared."""
-    if left.kind in (Kind.TEXT, Kind.JSON):
+    if left.kind in FLAT_ARROW_KINDS:
         compare = getattr(pc, ARROW_COMPARE[function])
         return lambda a, b: mask_from_arrow(compare(a.values, b.values))
     if left.kind is Kind.DOUBLE:

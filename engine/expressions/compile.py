@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.column import Column, Mask, null_column, numpy_dtype
 from millstream.engine.data.errors import Unsupported
-from millstream.engine.data.types import BOOLEAN, DataType, Kind
+from millstream.engine.data.types import BOOLEAN, FLAT_ARROW_KINDS, DataType, Kind
 from millstream.engine.expressions.arithmetic import OPERATIONS, build_arithmetic, build_bitwise, build_negation
 from millstream.engine.expressions.casts import build_cast
 from millstream.engine.expressions.chain import CHAIN, build_chain
@@ -28,7 +29,7 @@ from millstream.engine.expressions.dates import (
     build_to_timestamp,
 )
 from millstream.engine.expressions.decimals import build_decimal
-from millstream.engine.expressions.functions import JSON_NAMES, NESTED_NAMES
+from millstream.engine.expressions.functions import BYTE_NAMES, JSON_NAMES, NESTED_NAMES
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, children, columns_used, transform, walk
 from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, Predicate
 from millstream.engine.expressions.lists import build_contains, build_length
@@ -133,6 +134,17 @@ def build_json(call: Call, compiler: Compiler) -> Kernel:
     return JSON_BUILDERS[call.function](call, compiler)
 
 
+def build_bytes(call: Call, compiler: Compiler) -> Kernel:
+    """Build a function of BYTES."""
+    from millstream.engine.expressions.byte_functions import build_byte_function
+
+    return build_byte_function(call, compiler)
+
+
+def _has_bytes(call: Call) -> bool:
+    return call.arguments[0].type.kind is Kind.BYTES or (call.function == "||" and call.type.kind is Kind.BYTES)
+
+
 BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((*FAST, *TEXT_FUNCTIONS), build_string_function),
     **dict.fromkeys(FLOAT_FUNCTIONS, build_float_function),
@@ -171,6 +183,7 @@ BUILDERS: dict[str, Builder] = {
     "cardinality": build_length,
     **dict.fromkeys((*NESTED_NAMES, "map_element"), build_nested),
     **dict.fromkeys(("json_get", *(name for name in JSON_NAMES if name.isidentifier())), build_json),
+    **dict.fromkeys(BYTE_NAMES, build_bytes),
     "array_contains": build_contains,
     "add_months": build_add_months,
     "to_char": build_to_char,
@@ -224,6 +237,8 @@ class _Compiler:
             raise Unsupported(f"the function {call.function.upper()} cannot be computed here")
         if builder is build_arithmetic and call.type.kind is Kind.DECIMAL:
             builder = build_decimal
+        if builder in (build_string_function, build_join) and _has_bytes(call):
+            builder = build_bytes
         return builder(call, self)
 
     def predicate(self, expression: Expression, wanted: bool = True) -> Predicate:
@@ -274,8 +289,8 @@ def constant_kernel(literal: Literal) -> Kernel:
     type_, value = literal.type, literal.value
     if value is None:
         return lambda rows, context: null_column(type_, rows.rows)
-    if type_.kind in (Kind.TEXT, Kind.JSON):
-        scalar = pa.scalar(value, pa.string())
+    if type_.kind in FLAT_ARROW_KINDS:
+        scalar = pa.scalar(value, arrow_type(type_))
         return lambda rows, context: Column(type_, pa.repeat(scalar, rows.rows))
     dtype = numpy_dtype(type_)
     bounds = (int(value), int(value)) if _is_integer_stored(type_) else None

@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from millstream.engine.data.errors import TypeProblem
-from millstream.engine.data.types import BIGINT, DATE, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, decimal
+from millstream.engine.data.types import BIGINT, DATE, DOUBLE, INTERVAL, NULL, TEXT, TIME, TIMESTAMP, DataType, decimal
 from millstream.engine.expressions.signature import Rule, Signature, expect_count, refuse_argument
 
 Types = tuple[DataType, ...]
@@ -50,14 +50,14 @@ def check_zone(zone: Any) -> str:
 
 
 def extract(name: str, types: Types, options: Options) -> Signature:
-    """EXTRACT(field FROM x), options (field [, zone]), of a TIMESTAMP, DATE or INTERVAL; by default in UTC."""
+    """EXTRACT(field FROM x), options (field [, zone]), of a TIMESTAMP, DATE, TIME or INTERVAL; by default in UTC."""
     if not options:
         raise TypeProblem("EXTRACT needs a field written out, as in EXTRACT(HOUR FROM ts)")
     expect_count(name, types, 1, 1)
     type_ = TIMESTAMP if types[0] == NULL else types[0]
-    if type_ not in (TIMESTAMP, DATE, INTERVAL):
-        refuse_argument(name, 0, types[0], "a TIMESTAMP, DATE or INTERVAL")
-    allowed = INTERVAL_FIELDS if type_ == INTERVAL else tuple(FIELDS)
+    if type_ not in (TIMESTAMP, DATE, TIME, INTERVAL):
+        refuse_argument(name, 0, types[0], "a TIMESTAMP, DATE, TIME or INTERVAL")
+    allowed = INTERVAL_FIELDS if type_ == INTERVAL else INTERVAL_FIELDS[1:] if type_ == TIME else tuple(FIELDS)
     field = field_name(name, options[0], allowed)
     zone = (check_zone(options[1]),) if len(options) > 1 and options[1] is not None and type_ == TIMESTAMP else ()
     return Signature("extract", (type_,), FIELDS[field], (field, *zone))

@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.nearest import did_you_mean
-from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, Kind
+from millstream.engine.data.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIME, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.date_rules import DATE_RULES
 from millstream.engine.expressions.lists import LIST_RULES
 from millstream.engine.expressions.signature import (
@@ -50,11 +50,17 @@ TEMPORAL: dict[tuple[str, Kind, Kind], tuple[Types, DataType]] = {
     ("+", Kind.INTERVAL, Kind.INTERVAL): ((INTERVAL, INTERVAL), INTERVAL),
     ("-", Kind.INTERVAL, Kind.INTERVAL): ((INTERVAL, INTERVAL), INTERVAL),
     ("%", Kind.INTERVAL, Kind.INTERVAL): ((INTERVAL, INTERVAL), INTERVAL),
+    ("+", Kind.TIME, Kind.INTERVAL): ((TIME, INTERVAL), TIME),
+    ("+", Kind.INTERVAL, Kind.TIME): ((INTERVAL, TIME), TIME),
+    ("-", Kind.TIME, Kind.INTERVAL): ((TIME, INTERVAL), TIME),
+    ("-", Kind.TIME, Kind.TIME): ((TIME, TIME), INTERVAL),
+    ("+", Kind.DATE, Kind.TIME): ((TIMESTAMP, INTERVAL), TIMESTAMP),
+    ("+", Kind.TIME, Kind.DATE): ((INTERVAL, TIMESTAMP), TIMESTAMP),
 }
 
 
 def arithmetic(name: str, types: Types, options: Options) -> Signature:
-    """`+ - * / %` on numbers, instants, dates and intervals."""
+    """`+ - * / %` on numbers, instants, dates, times of day and intervals."""
     expect_count(name, types, 2, 2)
     left, right = types
     if NULL in types:
@@ -73,7 +79,7 @@ def _null_operand(left: DataType, right: DataType, name: str) -> Types:
     if left == NULL and right == NULL:
         return BIGINT, BIGINT
     other = right if left == NULL else left
-    if other.kind in (Kind.TIMESTAMP, Kind.DATE):
+    if other.kind in (Kind.TIMESTAMP, Kind.DATE, Kind.TIME):
         other = INTERVAL
     elif other.kind is Kind.INTERVAL and name in ("*", "/"):
         other = BIGINT
@@ -177,6 +183,8 @@ def pattern(name: str, types: Types, options: Options) -> Signature:
 def concatenation(name: str, types: Types, options: Options) -> Signature:
     """`||`: NULL when any side is NULL; a side that is not TEXT is written as text, but one must be TEXT."""
     expect_count(name, types, 2)
+    if BYTES in types:
+        return of_bytes(name, types, options)
     if TEXT not in types and any(t != NULL for t in types):
         refuse(name, types[:2], "one side of || must be TEXT; cast it, as in CAST(x AS TEXT)")
     if any(t.is_nested for t in types):
@@ -362,6 +370,12 @@ def texts(result: DataType, least: int, most: int | None = None, *, integers: fr
     return rule
 
 
+def texts_or_bytes(result: DataType, least: int, most: int | None = None, *, integers: frozenset[int] = frozenset()) -> Rule:
+    """Return the rule of a function that BYTES have, too."""
+    of_texts = texts(result, least, most, integers=integers)
+    return lambda name, types, options: (of_bytes if types[:1] == (BYTES,) else of_texts)(name, types, options)
+
+
 def _whole(name: str, position: int, type_: DataType) -> DataType:
     if not (type_.is_integer or type_ == NULL):
         refuse_argument(name, position, type_, "a whole number")
@@ -393,14 +407,14 @@ def split_part(name: str, types: Types, options: Options) -> Signature:
 TEXT_RULES: dict[str, Rule] = {
     **dict.fromkeys(("upper", "lower", "initcap", "reverse"), texts(TEXT, 1)),
     **dict.fromkeys(("trim", "ltrim", "rtrim"), texts(TEXT, 1, 2)),
-    "substring": texts(TEXT, 2, 3, integers=frozenset((1, 2))),
+    "substring": texts_or_bytes(TEXT, 2, 3, integers=frozenset((1, 2))),
     "left": texts(TEXT, 2, integers=frozenset((1,))),
     "right": texts(TEXT, 2, integers=frozenset((1,))),
     "repeat": texts(TEXT, 2, integers=frozenset((1,))),
     "lpad": texts(TEXT, 2, 3, integers=frozenset((1,))),
     "rpad": texts(TEXT, 2, 3, integers=frozenset((1,))),
-    "length": texts(BIGINT, 1),
-    "octet_length": texts(BIGINT, 1),
+    "length": texts_or_bytes(BIGINT, 1),
+    "octet_length": texts_or_bytes(BIGINT, 1),
     "ascii": texts(BIGINT, 1),
     "chr": character,
     "replace": texts(TEXT, 3),
@@ -420,6 +434,11 @@ TEXT_RULES: dict[str, Rule] = {
 
 
 NESTED_NAMES = ("array", "struct", "map", "part", "array_element", "map_keys", "map_values", "array_concat")
+BYTE_NAMES = (
+    *("to_bytes", "decode", "convert_to", "from_bytes", "encode", "convert_from", "get_byte"),
+    *("md5", "sha1", "sha224", "sha256", "sha384", "sha512"),
+)
+ENCODING_NAMES = BYTE_NAMES[:6]  # whose second argument is a constant
 JSON_NAMES = ("->", "->>", "#>", "#>>", "json_value", "json_query", "json_array_length", "json_typeof")
 
 
@@ -437,6 +456,13 @@ def json(name: str, types: Types, options: Options) -> Signature:
     return JSON_RULES[name](name, types, options)
 
 
+def of_bytes(name: str, types: Types, options: Options) -> Signature:
+    """Functions over BYTES, likewise."""
+    from millstream.engine.expressions.byte_functions import BYTE_RULES
+
+    return BYTE_RULES[name](name, types, options)
+
+
 RULES: dict[str, Rule] = {
     **OPERATOR_RULES,
     **SCALAR_RULES,
@@ -445,6 +471,7 @@ RULES: dict[str, Rule] = {
     **LIST_RULES,
     **dict.fromkeys(NESTED_NAMES, nested),
     **dict.fromkeys(JSON_NAMES, json),
+    **dict.fromkeys(BYTE_NAMES, of_bytes),
 }
 
 ALIASES: dict[str, str] = {

@@ -298,8 +298,8 @@ def _parts(array: Any, type_: DataType, convert: Convert) -> Converted:
 
 
 def lies_as_stored(type_: DataType) -> bool:
-    """Whether an Arrow array of `arrow_type(type_)` is a column as it is: no text in it must be looked at as JSON, no map be sorted."""
-    if type_.kind in (Kind.JSON, Kind.MAP):
+    """Whether an Arrow array of `arrow_type(type_)` is a column as it is: nothing in it must be looked at, and no map be sorted."""
+    if type_.kind in (Kind.JSON, Kind.MAP, Kind.TIME):
         return False
     below = [type_.element] if type_.element is not None else [part for _, part in type_.fields]
     return all(lies_as_stored(part) for part in below)

@@ -23,8 +23,8 @@ from millstream.engine.data.calendar import INT64_MIN
 from millstream.engine.data.calendar import zone as named_zone
 from millstream.engine.data.column import Column, Mask, numpy_dtype
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import DataType, Kind
-from millstream.engine.expressions.values import format_decimal, format_double, format_timestamp, format_value, parse_value
+from millstream.engine.data.types import BYTES, DataType, Kind
+from millstream.engine.expressions.values import format_decimal, format_double, format_timestamp, format_value, parse_bytes, parse_value
 from millstream.protocol.values import arrow_functions as pc
 
 # datetime64 writes the years 0000 to 9999 in one width; others are written one by one.
@@ -45,6 +45,10 @@ def format_column(column: Column) -> Any:
         return pa.nulls(len(column), pa.string())
     if column.type.is_nested:
         return json_forms(column)
+    if kind is Kind.BYTES:
+        from millstream.protocol.values.hexadecimal import hex_texts  # few streams have such columns
+
+        return hex_texts(column.values)
     return with_validity(pa.array(_texts(column), pa.string()), column.valid)
 
 
@@ -88,6 +92,7 @@ def _shortened(text: str) -> str:
 _CLOCK = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _LOCAL_TIMESTAMP = _CLOCK + "$"
 _OFFSET_TIMESTAMP = _CLOCK + r"(Z|[+-][0-9]{2}:[0-9]{2})$"
+_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$"
 _PLAIN: dict[Kind, str] = {
     Kind.INT: r"^-?[0-9]{1,9}$",
     Kind.BIGINT: r"^-?[0-9]{1,18}$",
@@ -111,15 +116,32 @@ def parse_column(texts: Any, type_: DataType, zone: str | None = None, *, exact:
     """
     if type_.kind is Kind.TEXT:
         return Parsed(Column(type_, texts))
+    if type_.kind is Kind.BYTES:
+        return _parse_bytes(texts)
     valid = validity_of(texts)
     if type_.kind is Kind.TIMESTAMP:
         done, values = _plain_timestamps(texts, zone)
+    elif type_.kind is Kind.TIME:
+        done, values = _plain_times(texts)
     else:
         done, values = _plain_values(texts, type_)
     todo = ~done if valid is None else ~done & valid
     if not todo.any():
         return Parsed(Column(type_, values, valid))
     return _finish_singly(texts, type_, values, valid, np.flatnonzero(todo), zone, exact)
+
+
+def _parse_bytes(texts: Any) -> Parsed:
+    from millstream.protocol.values.hexadecimal import of_hex_texts  # few streams have such columns
+
+    found, bad = of_hex_texts(texts)
+    failed: dict[int, str] = {}
+    for i in np.flatnonzero(bad).tolist():
+        try:
+            parse_bytes(texts[i].as_py())
+        except ValueError as error:
+            failed[i] = str(error)
+    return Parsed(Column(BYTES, found), failed)
 
 
 def _plain_pattern(type_: DataType) -> str | None:
@@ -178,6 +200,15 @@ def _plain_timestamps(texts: Any, zone: str | None) -> tuple[Mask, Any]:
             values[plain] = named_zone(zone).to_utc(instants) if local and zone is not None else instants
             done |= plain
     return done, values
+
+
+def _plain_times(texts: Any) -> tuple[Mask, Any]:
+    """Times of day are read as instants of the first day, as Arrow reads no others from text."""
+    plain = mask_from_arrow(pc.fill_null(pc.match_substring_regex(texts, _TIME), False))
+    instants = _cast(pc.binary_join_element_wise("1970-01-01T", texts, ""), plain, pa.timestamp("us")) if plain.any() else None
+    if instants is None:
+        return np.zeros(len(texts), dtype=np.bool_), np.zeros(len(texts), dtype=np.int64)
+    return plain, _filled(np.asarray(instants.view(pa.int64())), plain)
 
 
 def _finish_singly(texts: Any, type_: DataType, values: Any, valid: Mask | None, index: Any, zone: str | None, exact: bool) -> Parsed:

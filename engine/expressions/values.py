@@ -45,6 +45,8 @@ TIMESTAMP_TEXT = re.compile(
     r"(?:(?:[Tt]| +)([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?"
     r" ?(?:([Zz]|UTC)|([+-])([0-9]{2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?)?)?"
 )
+TIME_TEXT = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?")
+HEX_TEXT = re.compile(r"\\[xX]((?:[0-9a-fA-F]{2})*)")
 SPACE = " \t\r\n"
 
 
@@ -143,6 +145,31 @@ def parse_date(text: str) -> int:
     return days
 
 
+def parse_time(text: str, *, exact: bool = False) -> int:
+    """Return the microseconds since midnight; finer digits round half to even, or with `exact` are refused."""
+    match = TIME_TEXT.fullmatch(text.strip(SPACE))
+    if match is None:
+        raise ValueError(f"{shortened(text)} is not TIME (write hh:mm:ss)")
+    fraction = match[4] or ""
+    us, finer = int(fraction[:6].ljust(6, "0")), fraction[6:].rstrip("0")
+    if finer and exact:
+        raise ValueError(f"{shortened(text)} is finer than a microsecond")
+    us += finer > "5" or (finer == "5" and us % 2 == 1)
+    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    value = hour * US_PER_HOUR + minute * US_PER_MINUTE + second * US_PER_S + us
+    if minute > 59 or second > 59 or value >= US_PER_DAY:
+        raise ValueError(f"{shortened(text)} names a time of day that does not exist")
+    return value
+
+
+def parse_bytes(text: str) -> bytes:
+    r"""Return the bytes that `\x` and digits spell."""
+    match = HEX_TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{shortened(text)} is not BYTES (write \\x and two hexadecimal digits a byte)")
+    return bytes.fromhex(match[1])
+
+
 def parse_timestamp(text: str, zone: str | None = None, *, exact: bool = False) -> int:
     """Return the microseconds since 1970 in UTC; text without an offset is local time of `zone` (None: UTC).
 
@@ -221,6 +248,10 @@ def parse_value(text: str, type_: DataType, zone: str | None = None, *, exact: b
             return parse_timestamp(text, zone, exact=exact)
         case Kind.DATE:
             return parse_date(text)
+        case Kind.TIME:
+            return parse_time(text, exact=exact)
+        case Kind.BYTES:
+            return parse_bytes(text)
         case Kind.INTERVAL:
             return parse_duration(text)
     raise ValueError(f"{type_} cannot be read from text")
@@ -251,9 +282,7 @@ def format_date(days: int) -> str:
 def format_timestamp(us: int) -> str:
     """Return ISO 8601 in UTC with no, three or six digits of fraction: 2024-05-06T12:53:20Z."""
     days, rest = divmod(us, US_PER_DAY)
-    seconds, fraction = divmod(rest, US_PER_S)
-    shown = "" if fraction == 0 else f".{fraction // 1000:03d}" if fraction % 1000 == 0 else f".{fraction:06d}"
-    return f"{format_date(days)}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{shown}Z"
+    return f"{format_date(days)}T{format_duration(rest)}Z"
 
 
 def format_value(value: Any, type_: DataType) -> str | None:
@@ -271,6 +300,10 @@ def format_value(value: Any, type_: DataType) -> str | None:
             return format_timestamp(int(value))
         case Kind.DATE:
             return format_date(int(value))
+        case Kind.TIME:
+            return format_duration(int(value))
+        case Kind.BYTES:
+            return "\\x" + bytes(value).hex()
         case Kind.INTERVAL:
             return format_duration(int(value))
     return str(value)

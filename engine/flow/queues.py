@@ -299,8 +299,9 @@ class OutputLog:
 
 def fixed_row_bytes(schema: Schema) -> int:
     """Return the bytes of a row without its text."""
-    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4, Kind.TEXT: 0, Kind.LIST: 0, Kind.STRUCT: 0, Kind.MAP: 0, Kind.JSON: 0}
-    return ROW_OVERHEAD_BYTES + sum(16 if f.type.is_wide else widths.get(f.type.kind, 8) for f in schema.fields)
+    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4}
+    fields = [f.type for f in schema.fields if not f.type.is_arrow]
+    return ROW_OVERHEAD_BYTES + sum(16 if type_.is_wide else widths.get(type_.kind, 8) for type_ in fields)
 
 
 def _followed(first: Tally, second: Tally) -> Tally:

@@ -15,8 +15,9 @@ from millstream.engine.data.arrow import arrow_type, column_from_arrow, validity
 from millstream.engine.data.calendar import INT64_MAX, US_PER_DAY
 from millstream.engine.data.calendar import zone as named_zone
 from millstream.engine.data.column import Column, Mask, null_column
+from millstream.engine.data.event_time import US_PER_UNIT
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import DOUBLE, INTERVAL, TEXT, TIMESTAMP, DataType, Kind, decimal
+from millstream.engine.data.types import DOUBLE, INTERVAL, TEXT, TIME, TIMESTAMP, DataType, Kind, decimal
 from millstream.engine.expressions.bounds import type_bounds
 from millstream.engine.expressions.casts import to_floats
 from millstream.engine.expressions.decimals import as_objects
@@ -89,7 +90,17 @@ def take_same_type(array: Any, type_: DataType) -> Converted:
             return from_bytes(array.view(pa.binary()), type_, Rules())
     elif type_.is_arrow or type_.kind is Kind.DECIMAL:
         array.validate(full=True)
-    return column_from_arrow(array, type_), {}
+    column = column_from_arrow(array, type_)
+    return _within_a_day(column) if type_.kind is Kind.TIME else (column, {})
+
+
+def _within_a_day(column: Column) -> Converted:
+    """Refuse what Arrow takes for times of day though it is none."""
+    bad: Mask = (column.values < 0) | (column.values >= US_PER_DAY)
+    bad = bad if column.valid is None else bad & column.valid
+    if not bad.any():
+        return column, {}
+    return Column(TIME, np.where(bad, 0, column.values), column.valid), failed_at(bad, "out of the range of TIME")
 
 
 def _is_ascii(array: Any) -> bool:
@@ -120,7 +131,7 @@ def all_unfit(array: Any, type_: DataType) -> Converted:
 
 
 def _from_text(array: Any, type_: DataType, rules: Rules) -> Converted:
-    if type_.kind in (Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL):
+    if type_.kind in (Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.INTERVAL, Kind.BYTES):
         return written_out(array, type_, rules)
     if type_ == DOUBLE:
         return _special_doubles(array)
@@ -153,7 +164,7 @@ def written_out(texts: Any, type_: DataType, rules: Rules) -> Converted:
 
 
 def from_bytes(array: Any, type_: DataType, rules: Rules) -> Converted:
-    """Return bytes that should be UTF-8 as text, and then as `type_`; rows that are not UTF-8 are named."""
+    """Return bytes that should be UTF-8 as text, and then as `type_`, which is not BYTES; rows that are not UTF-8 are named."""
     failed: Failed = {}
     texts: list[str | None] = []
     for i, value in enumerate(array.to_pylist()):
@@ -299,8 +310,21 @@ def _from_timestamps(array: Any, rules: Rules) -> Converted:
     return Column(TIMESTAMP, stored, valid), failed
 
 
+def _from_times(array: Any, valid: Mask | None) -> Converted:
+    """Times of day of another unit; a finer one must be of whole microseconds."""
+    raw = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    values = np.asarray(raw if valid is None else raw.fill_null(0)).astype(np.int64)
+    if array.type.unit == "ns":
+        broken = values % 1_000 != 0
+        column, failed = _within_a_day(Column(TIME, values // 1_000, valid))
+        return column, {**failed, **failed_at(broken, "not a whole number of microseconds")} if broken.any() else failed
+    scale = US_PER_UNIT[array.type.unit]
+    bad = (values < 0) | (values >= US_PER_DAY // scale)
+    return Column(TIME, np.where(bad, 0, values) * scale, valid), failed_at(bad, "out of the range of TIME") if bad.any() else {}
+
+
 def _from_other(array: Any, type_: DataType) -> Converted:
-    """Dates, durations; everything else does not fit."""
+    """Dates, times of day, durations; everything else does not fit."""
     source, valid = array.type, validity_of(array)
     if pa.types.is_date(source) and type_.kind in (Kind.DATE, Kind.TIMESTAMP):
         days = pc.cast(array, pa.date32()).view(pa.int32())
@@ -310,6 +334,8 @@ def _from_other(array: Any, type_: DataType) -> Converted:
         bad = np.abs(values.astype(np.int64)) > INT64_MAX // US_PER_DAY
         stored = np.where(bad, 0, values).astype(np.int64) * US_PER_DAY
         return Column(type_, stored, valid), failed_at(bad, OUT_OF_RANGE) if bad.any() else {}
+    if pa.types.is_time(source) and type_ == TIME:
+        return _from_times(array, valid)
     if pa.types.is_duration(source) and type_ == INTERVAL:
         raw = array.view(pa.int64())
         values, outside = instants_from_units(np.asarray(raw if valid is None else raw.fill_null(0)), source.unit)

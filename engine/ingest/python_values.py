@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, US_PER_S
+from millstream.engine.data.arrow import arrow_type
+from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, US_PER_DAY, US_PER_S
 from millstream.engine.data.calendar import zone as named_zone
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.types import BIGINT, INT, TIMESTAMP, DataType, Kind
@@ -24,7 +25,7 @@ _EPOCH_DAY = datetime.date(1970, 1, 1)
 
 # What Python type alone a column of each kind may hold to be made at once.
 _QUICK: dict[Kind, type] = {Kind.BIGINT: int, Kind.INT: int, Kind.DOUBLE: float, Kind.BOOLEAN: bool, Kind.TEXT: str}
-_TEXTUAL = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
+_TEXTUAL = (Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.INTERVAL)
 
 
 def convert_values(values: list[Any], type_: DataType, rules: Rules) -> Converted:
@@ -55,6 +56,8 @@ def _at_once(values: list[Any], type_: DataType, wanted: type, with_nulls: bool,
     if type_.kind in (Kind.DOUBLE, Kind.BOOLEAN):
         return Column(type_, np.array(values, dtype=numpy_dtype(type_)), valid), {}
     stored = np.array(values, dtype=np.int64)
+    if type_.kind is Kind.TIME and len(stored) and not 0 <= int(stored.min()) <= int(stored.max()) < US_PER_DAY:
+        raise OverflowError
     dtype = numpy_dtype(type_)
     if dtype is np.int32:
         if len(stored) and not INT32_MIN <= int(stored.min()) <= int(stored.max()) <= INT32_MAX:
@@ -72,8 +75,8 @@ def _one_by_one(values: list[Any], type_: DataType, rules: Rules) -> Converted:
         except ValueError as error:
             failed[i] = str(error)
             found.append(None)
-    if type_.kind is Kind.TEXT:
-        return Column(type_, pa.array(found, pa.string())), failed
+    if type_.is_arrow:
+        return Column(type_, pa.array(found, arrow_type(type_))), failed
     valid = np.array([v is not None for v in found], dtype=np.bool_)
     stored = np.empty(len(found), dtype=numpy_dtype(type_))
     stored[:] = [0 if v is None else v for v in found]
@@ -103,6 +106,16 @@ def convert_value(value: Any, type_: DataType, rules: Rules) -> Any:
                 return (value - _EPOCH_DAY).days
             if isinstance(value, str) and not isinstance(value, Number):
                 return parse_value(value, type_)
+        case Kind.TIME:
+            if isinstance(value, datetime.time) or (rules.bare_instants and type(value) is int):
+                return _time_of_day(value)
+            if isinstance(value, str) and not isinstance(value, Number):
+                return parse_value(value, type_, exact=True)
+        case Kind.BYTES:
+            if isinstance(value, bytes | bytearray | memoryview):
+                return bytes(value)
+            if isinstance(value, str) and not isinstance(value, Number):
+                return parse_value(value, type_)
         case Kind.INTERVAL:
             if rules.bare_instants and type(value) is int:
                 return check_integer(value, BIGINT)
@@ -111,6 +124,17 @@ def convert_value(value: Any, type_: DataType, rules: Rules) -> Any:
             if isinstance(value, str) and not isinstance(value, Number):
                 return parse_value(value, type_)
     raise _misfit(value, type_)
+
+
+def _time_of_day(value: datetime.time | int) -> int:
+    """Return microseconds since midnight; ValueError for an integer beyond the day, and for a time of a zone, which is no time of day."""
+    if isinstance(value, int):
+        if not 0 <= value < US_PER_DAY:
+            raise ValueError(f"{value} is out of the range of TIME")
+        return value
+    if value.tzinfo is not None:
+        raise ValueError("a TIME has no offset")
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * US_PER_S + value.microsecond
 
 
 def _misfit(value: Any, type_: DataType | str) -> ValueError:

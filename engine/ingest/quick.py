@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from millstream.engine.data.arrow import VIEW_DTYPES
-from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, US_PER_DAY
 from millstream.engine.data.column import CELLS_MAX, CellColumn, Column, concat_columns
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import TEXT, DataType, Kind
@@ -102,7 +102,7 @@ Buffers = tuple[DataType, Any, int]
 
 def is_plain(type_: DataType) -> bool:
     """Whether columns of a type can be taken in this way."""
-    return type_.kind is Kind.TEXT or type_.kind in VIEW_DTYPES
+    return type_.kind is Kind.TEXT or (type_.kind in VIEW_DTYPES and type_.kind is not Kind.TIME)  # of which not every integer is one
 
 
 class PlainColumns:
@@ -148,6 +148,7 @@ _TYPES: dict[Kind, type] = {
     Kind.TIMESTAMP: int,
     Kind.INTERVAL: int,
     Kind.DATE: int,
+    Kind.TIME: int,
     Kind.DOUBLE: float,
     Kind.BOOLEAN: bool,
     Kind.TEXT: str,
@@ -207,4 +208,6 @@ def _range_of(type_: DataType, is_time: bool) -> tuple[int, int]:
         return INT32_MIN, INT32_MAX
     if type_.kind is Kind.TIMESTAMP:
         return INT64_MIN + 1, INT64_MAX
+    if type_.kind is Kind.TIME:
+        return 0, US_PER_DAY - 1
     return (INT64_MIN, INT64_MAX) if _TYPES[type_.kind] is int else _NO_RANGE

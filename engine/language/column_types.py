@@ -91,7 +91,9 @@ TYPE_NAMES: dict[str, DataType] = {
     "TIMESTAMP": types.TIMESTAMP,
     "TIMESTAMPTZ": types.TIMESTAMP,
     "DATETIME": types.TIMESTAMP,
+    **dict.fromkeys(("BYTES", "BYTEA", "BLOB", "BINARY", "VARBINARY"), types.BYTES),
     "DATE": types.DATE,
+    "TIME": types.TIME,
     "INTERVAL": types.INTERVAL,
     "JSON": types.JSON,
     "JSONB": types.JSON,
@@ -216,6 +218,8 @@ class TypeParser(TokenCursor):
             self.expect_symbol(TokenType.R_PAREN, ")", "after the type's parameters")
         if word == "TIMESTAMP" and (self.takes("WITH", "TIME", "ZONE") or self.takes("WITHOUT", "TIME", "ZONE")):
             pass  # an instant, either way
+        if word == "TIME":
+            self.takes("WITHOUT", "TIME", "ZONE")
         return type_named(word, parameters, token)
 
     def known_column(self, schema: Schema, name: Name) -> int:

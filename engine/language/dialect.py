@@ -26,6 +26,7 @@ UNITS_US: dict[str, int] = {**SINGULAR_US, **{f"{unit}S": us for unit, us in SIN
 _CALENDAR_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 MONTHS: dict[str, int] = {**_CALENDAR_MONTHS, **{f"{unit}S": months for unit, months in _CALENDAR_MONTHS.items()}}
 _CALENDAR_PART = re.compile(r"([+-]?[0-9]+)\s*((?:month|quarter|year)s?)\b", re.IGNORECASE)
+_YEARS_AND_MONTHS = re.compile(r"\s*([+-]?)([0-9]{1,6})-([0-9]{1,2})\s*")
 _DURATION_MAX_US = 2**62
 
 
@@ -64,12 +65,12 @@ def interval_text_us(text: str, where: Located | None = None) -> int:
         raise _refuse(str(problem), where) from None
 
 
-def months_of(text: str) -> int | None:
-    """Return the months of '1 month' or '2 years 3 months'; None when the text is no calendar interval alone."""
+def months_of(text: str) -> tuple[int, str] | None:
+    """Return the months of '1 month' or '2 years 3 months 4 days', and the text behind them; None when the text names no months."""
     parts = _CALENDAR_PART.findall(text)
-    if not parts or _CALENDAR_PART.sub("", text).strip(" ,"):
+    if not parts:
         return None
-    return sum(int(number) * MONTHS[unit.upper()] for number, unit in parts)
+    return sum(int(number) * MONTHS[unit.upper()] for number, unit in parts), _CALENDAR_PART.sub("", text).strip(" ,")
 
 
 _SYMBOLS = ("==", "::", "||", ">=", "<=", "<>", "!=", "=>")
@@ -144,6 +145,7 @@ _WORDS: dict[str, TokenType] = {
     "TIMESTAMP": TokenType.TIMESTAMP,
     "TIMESTAMPTZ": TokenType.TIMESTAMP,
     "DATE": TokenType.DATE,
+    "TIME": TokenType.TIME,
 }
 
 # Words that begin a clause or join two expressions: never an alias without AS, never an unquoted column.
@@ -194,8 +196,10 @@ def _duration(us: int, token: Token) -> exp.Interval:
     return node
 
 
-def _months(count: int, token: Token) -> exp.Interval:
+def _months(count: int, token: Token, rest_us: int = 0) -> exp.Interval:
+    """Return months, and what is added once they are: how long a month is says the instant that they are added to."""
     node = exp.Interval(this=exp.Literal.string(str(count)), unit=exp.var("MONTH"))
+    node.meta["rest_us"] = rest_us
     node.meta.update(line=token.line, col=token.col, start=token.start, end=token.end)
     return node
 
@@ -227,6 +231,7 @@ class MillstreamTokenizer(tokens.Tokenizer):
         **_JSON_STEPS,
         **_WORDS,
     }
+    HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
     COMMANDS: ClassVar[set[TokenType]] = set()
     COMMAND_PREFIX_TOKENS: ClassVar[set[TokenType]] = set()
     NESTED_COMMENTS = True
@@ -296,8 +301,15 @@ class ExpressionParser(parser.Parser):
         if months is not None and re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
             self._advance()
             return _months(int(text) * months, token)
+        if months == 12 and _YEARS_AND_MONTHS.fullmatch(text) and self._match_text_seq("YEAR", "TO", "MONTH"):
+            sign, years, more = _YEARS_AND_MONTHS.fullmatch(text).groups()  # type: ignore[union-attr]
+            count = int(years) * 12 + int(more)
+            return _months(-count if sign == "-" else count, token)
         calendar = months_of(text)
-        return _months(calendar, token) if calendar is not None else _duration(interval_text_us(text, token), token)
+        if calendar is None:
+            return _duration(interval_text_us(text, token), token)
+        count, rest = calendar
+        return _months(count, token, interval_text_us(rest, token) if rest else 0)
 
     def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         """Refuse a subquery where an expression stands."""

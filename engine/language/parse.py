@@ -251,6 +251,8 @@ def _token_problem(text: str, problem: TokenError) -> SyntaxProblem:
             message = f"the {what} that begins here is not closed"
             line = text.count("\n", 0, start) + 1
             return SyntaxProblem(message, hint=f"end it with {symbol}", line=line, column=start - text.rfind("\n", 0, start), token=symbol)
+    if "Numeric string" in reason:
+        return SyntaxProblem("the digits of a text x'…' are not hexadecimal", hint="write two of 0-9 and a-f a byte, as in x'0aff'")
     return SyntaxProblem("the text cannot be split into words", hint="look for an unclosed comment or quote")
 
 

@@ -17,7 +17,7 @@ from millstream.engine.aggregates.table import aggregate_names, is_aggregate
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.data.nearest import did_you_mean
-from millstream.engine.data.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
+from millstream.engine.data.types import BOOLEAN, BYTES, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
 from millstream.engine.expressions import build
 from millstream.engine.expressions.chain import ChainBuilder
 from millstream.engine.expressions.compile import fold
@@ -148,6 +148,7 @@ class ExpressionBinder:
             exp.Null: lambda _: Literal(NULL, None),
             exp.Boolean: lambda node: Literal(BOOLEAN, bool(node.this)),
             exp.Interval: self._interval,
+            exp.HexString: self._hexadecimal,
             exp.Paren: lambda node: self.bind(node.this),
             exp.Neg: self._negation,
             exp.Not: self._not,
@@ -226,7 +227,7 @@ class ExpressionBinder:
         while type(below := _unwrapped(steps[-1].this)) in family and self.continues(below):
             steps.append(below)
         last = steps[-1]
-        if isinstance(last, exp.Add) and _is_months(last.this):
+        if isinstance(last, exp.Add) and _has_months(last.this):
             chain = ChainBuilder(self._calendar_sum(self.bind(last.expression), last.this, 1))
             steps.pop()
         else:
@@ -237,7 +238,7 @@ class ExpressionBinder:
 
     def _extend(self, chain: ChainBuilder, step: exp.Expr) -> None:
         name, sign = _BINARY[type(step)], -1 if isinstance(step, exp.Sub) else 1
-        if isinstance(step, exp.Add | exp.Sub) and _is_months(step.expression):
+        if isinstance(step, exp.Add | exp.Sub) and _has_months(step.expression):
             chain.replace(self._calendar_sum(chain.value(), step.expression, sign))
             return
         operand = self.bind(step.expression)
@@ -254,11 +255,28 @@ class ExpressionBinder:
         return True
 
     def _calendar_sum(self, instant: Expression, interval: exp.Expr, sign: int) -> Expression:
-        """A month has no fixed length, so adding one is a function of the calendar."""
-        return build.call("add_months", [instant, build.integer_literal(sign * int(interval.this.this))])
+        """A month has no fixed length, so adding some is a function of the calendar; what an interval has besides is added after them."""
+        months, rest = self._months(interval, sign)
+        moved = build.call("add_months", [instant, fold(months)])
+        return moved if rest is None else build.call("+", [moved, fold(rest)])
+
+    def _months(self, node: exp.Expr, sign: int) -> tuple[Expression, Expression | None]:
+        """Return how many months `INTERVAL '1 month'`, its negative or a multiple of it is, and the duration that goes with them."""
+        node = _unwrapped(node)
+        if isinstance(node, exp.Neg):
+            return self._months(node.this, -sign)
+        if isinstance(node, exp.Interval):
+            rest_us = sign * node.meta["rest_us"]
+            return build.integer_literal(sign * int(node.this.this)), Literal(INTERVAL, rest_us) if rest_us else None
+        interval, times = (node.this, node.expression) if _has_months(node.this) else (node.expression, node.this)
+        count = self.bind(times)
+        if not count.type.is_integer:
+            raise located(TypeProblem(f"months are multiplied by a whole number, not {count.type}", hint="cast it to BIGINT"), times)
+        months, rest = self._months(interval, sign)
+        return build.call("*", [count, months]), None if rest is None else build.call("*", [rest, count])
 
     def _interval(self, node: exp.Interval) -> Expression:
-        if _is_months(node):
+        if str(node.args["unit"].this) == "MONTH":
             raise Unsupported(
                 "an interval of months can only be added to a TIMESTAMP or DATE", hint="use DAY or WEEK, or ADD_MONTHS(ts, n)"
             )
@@ -321,6 +339,12 @@ class ExpressionBinder:
 
     def _literal(self, node: exp.Literal) -> Expression:
         return Literal(TEXT, str(node.this)) if node.is_string else number_literal(str(node.this))
+
+    def _hexadecimal(self, node: exp.HexString) -> Expression:
+        digits = str(node.this)
+        if len(digits) % 2:
+            raise SyntaxProblem(f"x'{digits}' has half a byte", hint="write two digits a byte, as in x'0aff'")
+        return Literal(BYTES, bytes.fromhex(digits))
 
     def _star(self, node: exp.Star) -> Expression:
         raise Unsupported("* cannot stand inside an expression", hint="it stands alone, or in COUNT(*)")
@@ -506,8 +530,18 @@ def _unwrapped(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _is_months(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Interval) and str(node.args["unit"].this) == "MONTH"
+def _has_months(node: exp.Expr) -> bool:
+    """Whether it is an interval of months, or a multiple of one."""
+    pending = [node]
+    while pending:
+        node = _unwrapped(pending.pop())
+        if isinstance(node, exp.Mul):
+            pending += [node.this, node.expression]
+        elif isinstance(node, exp.Neg):
+            pending.append(node.this)
+        elif isinstance(node, exp.Interval) and str(node.args["unit"].this) == "MONTH":
+            return True
+    return False
 
 
 def _shortened(bound: Expression, size: int) -> Expression:

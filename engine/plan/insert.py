@@ -26,7 +26,7 @@ from millstream.engine.plan.scope import Scope, located
 from sqlglot import exp
 
 _NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DECIMAL)
-_READ_FROM_TEXT = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL, Kind.DECIMAL)
+_READ_FROM_TEXT = (Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.INTERVAL, Kind.DECIMAL, Kind.BYTES)
 
 
 def bind_rows(statement: InsertValues, definition: StreamDefinition | TableDefinition) -> list[Column]:
@@ -108,8 +108,8 @@ def _nested_value(bound: Expression, type_: DataType) -> Any:
 def _column(type_: DataType, values: list[Any]) -> Column:
     if not type_.is_ordered:
         return Column(type_, pa.concat_arrays([pa.nulls(1, arrow_type(type_)) if v is None else v for v in values]))
-    if type_ == TEXT:
-        return Column(type_, pa.array(values, pa.string()))
+    if type_.is_arrow:
+        return Column(type_, pa.array(values, arrow_type(type_)))
     valid = np.array([v is not None for v in values], dtype=np.bool_)
     stored = np.array([0 if v is None else v for v in values], dtype=numpy_dtype(type_))
     return Column(type_, stored, None if valid.all() else valid)

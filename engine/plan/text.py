@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from millstream.engine.data.durations import duration_text
-from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, JSON, NULL, TEXT, Kind
+from millstream.engine.data.durations import duration_text, format_duration
+from millstream.engine.data.types import BIGINT, BOOLEAN, BYTES, DOUBLE, INT, JSON, NULL, TEXT, Kind
 from millstream.engine.expressions.build import integer_literal
 from millstream.engine.expressions.chain import CHAIN
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
@@ -113,7 +113,7 @@ class _Writer:
             name = "DATE_PART" if node.function == "extract" else "DATE_TRUNC"
             options = [quoted(str(o)) for o in node.options]
             return f"{name}({', '.join([options[0], *written, *options[1:]])})"
-        if node.function == "to_char":
+        if node.function in ("to_char", "to_bytes", "from_bytes"):
             written += [quoted(str(o)) for o in node.options]
         return f"{node.function.upper()}({', '.join(written)})"
 
@@ -168,6 +168,8 @@ def literal_text(literal: Literal) -> str:
         return quoted(value)
     if type_ == JSON:
         return f"CAST({quoted(value)} AS JSON)"
+    if type_ == BYTES:
+        return f"x'{value.hex()}'"
     if type_ == BOOLEAN:
         return "TRUE" if value else "FALSE"
     if type_ in (INT, BIGINT):
@@ -200,6 +202,8 @@ def _temporal_text(value: Any, kind: Kind) -> str:
         return f"TIMESTAMP '{format_timestamp(value)}'"
     if kind is Kind.DATE:
         return f"DATE '{format_date(value)}'"
+    if kind is Kind.TIME:
+        return f"TIME '{format_duration(value)}'"
     return f"INTERVAL '{duration_text(value)}'"
 
 

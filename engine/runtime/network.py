@@ -176,7 +176,7 @@ class Network:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
 
         With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares only what keeps no state.
-        With `past` it reads its streams from sources of its own, and shares nothing.
+        With `past` it reads its streams from sources of its own, and shares nothing; nor does the plan that replaces it.
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
         operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
@@ -188,7 +188,7 @@ class Network:
             class_node,
             keep_progress=False,
             share_state=share_state and replaces is None,
-            share=share and past is None,
+            share=share and past is None and (replaces is None or self.queries[replaces].past is None),
             alone=replaces is not None,
             past=past,
         )

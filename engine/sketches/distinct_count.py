@@ -43,7 +43,7 @@ def mix(values: Hashes) -> Hashes:
 
 def hash_column(column: Column) -> Hashes:
     """Return a hash a row, the same for values that are equal as keys (K7). The column has no NULLs."""
-    if column.type.kind is Kind.TEXT:
+    if column.type.kind in (Kind.TEXT, Kind.BYTES):
         return _hash_texts(column.values)
     if column.type.is_wide or not column.type.is_ordered:
         values = plain_values(column) if column.type.is_arrow else column.values.tolist()

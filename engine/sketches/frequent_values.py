@@ -158,8 +158,8 @@ class FrequentValues(SynopsisKind):
         return _COUNTER_BYTES * self._counters + 24 * BLOCK
 
     def encode(self, column: Column) -> npt.NDArray[Any]:
-        """Return the values' bits, or for texts and wide decimals the values as objects."""
-        if column.type.kind is Kind.TEXT:
+        """Return the values' bits, or for texts, bytes and wide decimals the values as objects."""
+        if column.type.kind in (Kind.TEXT, Kind.BYTES):
             return np.asarray(column.values.to_numpy(zero_copy_only=False), dtype=np.object_)
         return np.asarray(column.values) if column.type.is_wide else key_bits(column)
 
@@ -184,7 +184,7 @@ class FrequentValues(SynopsisKind):
 
     def _plain(self, codes: list[Any]) -> list[Any]:
         """Return codes as the values that lists hold."""
-        if self._argument.kind is Kind.TEXT:
+        if self._argument.kind in (Kind.TEXT, Kind.BYTES):
             return codes
         if self._argument.is_wide:
             return plain_values(Column(self._argument, np.array(codes, dtype=np.object_)))

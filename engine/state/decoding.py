@@ -20,6 +20,7 @@ from millstream.engine.state.encoding import (
     CHECKED,
     DEPTH_MAX,
     FIXED_WIDTHS,
+    FLAT_TYPES,
     FORMAT_VERSION,
     MAGIC,
     PREFIX,
@@ -352,7 +353,7 @@ class _Reader:
         last = int(np.frombuffer(offsets, dtype="<i4")[rows])
         if last < 0:
             raise StateError("the state is damaged: a length is negative")
-        if code == "text":
+        if type_ in FLAT_TYPES:
             return pa.Array.from_buffers(type_, rows, [valid, offsets, self._buffer(last)])
         inner = code.partition(" ")[2]
         if pa.types.is_map(type_):

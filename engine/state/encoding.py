@@ -78,12 +78,15 @@ ARROW_CODES: dict[str, Any] = {
     "i8": pa.int64(),
     "f8": pa.float64(),
     "text": pa.string(),
+    "bytes": pa.binary(),
     "timestamp": pa.timestamp("us", "UTC"),
     "date": pa.date32(),
+    "time": pa.time64("us"),
     "duration": pa.duration("us"),
 }
 _CODES_OF_ARROW = {type_: code for code, type_ in ARROW_CODES.items()}
-FIXED_WIDTHS = {"i4": 4, "i8": 8, "f8": 8, "timestamp": 8, "date": 4, "duration": 8, "decimal": 16}
+FIXED_WIDTHS = {"i4": 4, "i8": 8, "f8": 8, "timestamp": 8, "date": 4, "time": 8, "duration": 8, "decimal": 16}
+FLAT_TYPES = (pa.string(), pa.binary())
 PLAIN_KINDS = "biuf"
 
 
@@ -348,11 +351,11 @@ class _Writer:
         elif pa.types.is_struct(type_):
             for place in range(type_.num_fields):
                 self._arrow(array.field(place))
-        elif type_ == pa.string() or pa.types.is_list(type_) or pa.types.is_map(type_):
+        elif type_ in FLAT_TYPES or pa.types.is_list(type_) or pa.types.is_map(type_):
             offsets = np.frombuffer(buffers[1], dtype=np.int32, count=at + rows + 1)[at:]
             first, last = int(offsets[0]), int(offsets[-1])
             self._body(offsets - np.int32(first) if first else offsets)
-            if type_ == pa.string():
+            if type_ in FLAT_TYPES:
                 self._bodies.append(b"" if last == first else memoryview(buffers[2])[first:last])
             elif pa.types.is_map(type_):
                 self._arrow(array.keys.slice(first, last - first))

@@ -19,6 +19,7 @@ _SPARK_TYPES = {
     Kind.BIGINT: "bigint",
     Kind.DOUBLE: "double",
     Kind.TEXT: "string",
+    Kind.BYTES: "binary",
     Kind.TIMESTAMP: "timestamp",
     Kind.DATE: "date",
     Kind.INTERVAL: "interval day to second",
@@ -38,6 +39,8 @@ def spark_type(type_: DataType) -> str:
         return f"map<string, {spark_type(type_.element)}>"
     if type_.kind is Kind.STRUCT:
         return f"struct<{', '.join(f'{_quoted(name)}: {spark_type(part)}' for name, part in type_.fields)}>"
+    if type_.kind is Kind.TIME:
+        raise SourceError("Spark has no type for times of day", hint="select CAST(t AS INTERVAL) or CAST(t AS TEXT)")
     return _SPARK_TYPES[type_.kind]
 
 

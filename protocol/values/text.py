@@ -7,8 +7,10 @@
 | DECIMAL | string with all digits of the scale | same, bare |
 | TIMESTAMP | ISO 8601 with `Z`, six decimals only where there is a fraction | same, bare |
 | DATE | `2024-05-06` | same, bare |
+| TIME | `12:53:20`, six decimals only where there is a fraction | same, bare |
 | INTERVAL | ISO 8601 duration of seconds: `PT1.5S` | same, bare |
 | TEXT | string, UTF-8 kept | quoted when empty or when it holds a comma, quote or line end |
+| BYTES | `\\x` and two digits a byte | same, bare |
 | JSON | as it is | same, quoted like TEXT |
 | LIST | array | the json form, quoted |
 | STRUCT, MAP | object | the json form, quoted |
@@ -95,6 +97,8 @@ def _json_column(column: Any, field: Any) -> Any:
     text = plain_texts(column)
     if _is_text(kind):
         text = text if field.metadata is not None and FIELD_METADATA.items() <= field.metadata.items() else _json_strings(text)
+    elif _is_binary(kind):
+        text = pc.binary_join_element_wise('"\\', text, '"', "")  # its one backslash is the first character
     elif pa.types.is_floating(kind):
         text = pc.if_else(pc.is_finite(column), text, pc.binary_join_element_wise('"', text, '"', ""))
     elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -125,6 +129,12 @@ def plain_texts(column: Any) -> Any:
         return _timestamps(pc.cast(column, pa.timestamp("us", kind.tz)))
     if pa.types.is_decimal(kind):
         return _decimals(column)
+    if pa.types.is_time(kind):
+        return _times_of_day(pc.cast(column, pa.time64("us")))
+    if _is_binary(kind):
+        from millstream.protocol.values.hexadecimal import hex_texts  # few streams have such columns
+
+        return hex_texts(pc.cast(column, pa.binary()))
     if pa.types.is_duration(kind):
         return _durations(pc.cast(column, pa.duration("us")))
     return pc.cast(column, pa.string())
@@ -134,6 +144,12 @@ def _is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: Any) -> bool:
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_binary_view(kind)
+    )
 
 
 def _needs_quotes(text: str) -> bool:
@@ -253,6 +269,12 @@ def _fractions(fraction: Int64Array) -> Any:
         return pa.scalar("", pa.string())
     digits = pc.utf8_slice_codeunits(pc.cast(_integer_array(fraction + _MICROSECONDS_PER_SECOND), pa.string()), 1)
     return pc.if_else(pa.array(fraction != 0), pc.binary_join_element_wise(".", digits, ""), "")
+
+
+def _times_of_day(column: Any) -> Any:
+    seconds, fraction = np.divmod(_integers(column), _MICROSECONDS_PER_SECOND)
+    text = pc.cast(_integer_array(seconds).cast(pa.int32()).view(pa.time32("s")), pa.string())
+    return _with_nulls(pc.binary_join_element_wise(text, _fractions(fraction), ""), column)
 
 
 def _durations(column: Any) -> Any:

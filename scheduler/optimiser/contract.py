@@ -12,6 +12,8 @@ from millstream.scheduler.spec import PolicySpec
 
 TOLERANCE_PERCENT: Final = 10.0
 """How far a target may be exceeded where the query does not say."""
+QUIET_NS: Final = 10_000_000_000
+"""After so long without rows nothing is said of a query's latency any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,13 @@ class ServiceTarget:
 class Observation:
     """What a query gave since the last look: mean latency of its results, or the age of its oldest waiting row when that is greater.
 
-    `latency_ns` None: no results, and nothing waits.
+    `latency_ns` None: no results, and nothing waits. `came`: whether any row of its streams has reached it.
     """
 
     at_ns: int
     latency_ns: float | None
     memory_bytes: float
+    came: bool = True
 
 
 class TargetState(Enum):
@@ -45,6 +48,7 @@ class TargetState(Enum):
 
     NONE = "none"  # it has no target
     UNKNOWN = "unknown"  # nothing was observed yet
+    IDLE = "idle"  # nothing has come for a while and nothing waits, so there is no latency to judge
     MET = "met"
     MISSED = "missed"
 
@@ -53,7 +57,7 @@ class TargetState(Enum):
 class TargetVerdict:
     """A query's state, since when, and by how much its targets are exceeded: 0.5 is half as much again, summed over those missed.
 
-    `latency_missed` and `memory_missed` say which. `misses` counts how often it has gone from met to missed.
+    `latency_missed` and `memory_missed` say which. `misses` counts how often it has become missed. `heard_ns`: when something last came.
     """
 
     state: TargetState
@@ -63,6 +67,7 @@ class TargetVerdict:
     memory_missed: bool = False
     misses: int = 0
     observation: Observation | None = None
+    heard_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """The QoS monitor: whether each query keeps what it was promised (Pajjuri 2004, 3.5 and 4.2).
 
 A target is missed when it is exceeded by more than its tolerance, and met again only when it is no longer exceeded at all: between the
-two the state stays what it was, so that a value on the edge does not flutter.
+two the state stays what it was, so that a value on the edge does not flutter. Of latency nothing is said while nothing comes.
 """
 
 from __future__ import annotations
 
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.optimiser.contract import Observation, ServiceTarget, TargetState, TargetVerdict
+from millstream.scheduler.optimiser.contract import QUIET_NS, Observation, ServiceTarget, TargetState, TargetVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,17 @@ def _judged(target: ServiceTarget, seen: Observation, last: TargetVerdict) -> Ta
     memory, memory_excess = _missed(seen.memory_bytes, target.memory_bytes, target.tolerance, last.memory_missed)
     if last.state is TargetState.UNKNOWN and seen.latency_ns is None and not memory:
         return TargetVerdict(TargetState.UNKNOWN, last.since_ns, observation=seen)
-    state = TargetState.MISSED if latency or memory else TargetState.MET
+    is_silent = target.latency_ns is not None and seen.latency_ns is None and not seen.came
+    heard_ns = last.heard_ns if is_silent else seen.at_ns
+    if latency or memory:
+        state = TargetState.MISSED
+    elif is_silent and (last.state is not TargetState.MET or seen.at_ns - heard_ns >= QUIET_NS):
+        state = TargetState.IDLE
+    else:
+        state = TargetState.MET
     since_ns = last.since_ns if state is last.state else seen.at_ns
     misses = last.misses + int(state is TargetState.MISSED and last.state is not TargetState.MISSED)
-    return TargetVerdict(state, since_ns, latency_excess + memory_excess, latency, memory, misses, seen)
+    return TargetVerdict(state, since_ns, latency_excess + memory_excess, latency, memory, misses, seen, heard_ns)
 
 
 def _missed(value: float | None, target: float | None, tolerance: float, was_missed: bool) -> tuple[bool, float]:

@@ -315,7 +315,7 @@ class BoxExecutor:
 
     def _join(self, node: OperatorNode, taken: list[list[Tuple]]) -> list[Tuple]:
         assert node.window_ns is not None
-        bound = int(min(node.selectivity, 1.0) * MASK)
+        bound = min(MASK, int(node.selectivity * (MASK + 1)))
         operator_salt = self._salts[node.id]
         windows = [self._windows.setdefault(edge, _Window()) for edge in node.inputs]
         met = _Pairs()

@@ -1,4 +1,4 @@
-"""The metrics port: a small HTTP end (GET /metrics, /healthz, /readyz; one answer a connection, then it closes) and what it says.
+"""What the metrics port says: /metrics, /healthz and /readyz.
 
 Metrics for Prometheus are read when they are asked for: nothing on the hot path keeps them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.graph import ClassId
@@ -19,6 +19,7 @@ from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import MeasuresSnapshot
 from millstream.server.net.loop import Bridge
 from millstream.server.net.pacing import Pacer
+from millstream.server.net.pages import Page
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.session import Session
 from millstream.server.results.feeds import Feeds
@@ -38,12 +39,6 @@ _LOAD_FAMILIES = (
     ("backlog_seconds", "Work that waits before operators of the class", "backlog_s"),
 )
 _ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed", "failed_results")
-REQUEST_BYTES_MAX = 8 * 1024
-REQUEST_S_MAX = 5.0
-Page = Callable[[], tuple[int, str, bytes]]  # status, content type, body
-_REASONS = {200: "OK", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable", 400: "Bad Request"}
-Prepare = Callable[[], Awaitable[None]]
-Guard = Callable[[str | None], bool]  # whether a token, or the lack of one, is good enough
 
 
 class ServerFigures(Protocol):
@@ -279,65 +274,3 @@ def _load_families(host: EngineHost, loads: Mapping[ClassId, ClassLoad]) -> Iter
         for class_name, one in known:
             family.add_metric([class_name], getattr(one, field))
         yield family
-
-
-def answer(request: bytes, pages: dict[str, Page]) -> bytes:
-    """Return the whole answer to a request; `pages` by path."""
-    words = request.split(b"\r\n", 1)[0].split(b" ")
-    if len(words) != 3 or not words[2].startswith(b"HTTP/"):
-        return _response(400, "text/plain", b"not an HTTP request\n")
-    if words[0] not in (b"GET", b"HEAD"):
-        return _response(405, "text/plain", b"only GET is answered\n")
-    page = pages.get(words[1].split(b"?", 1)[0].decode("latin-1"))
-    if page is None:
-        return _response(404, "text/plain", f"pages are {', '.join(pages)}\n".encode())
-    response = _response(*page())
-    return response if words[0] == b"GET" else response.split(b"\r\n\r\n", 1)[0] + b"\r\n\r\n"
-
-
-def _response(status: int, kind: str, body: bytes) -> bytes:
-    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
-
-
-def _path(request: bytes) -> str:
-    words = request.split(b"\r\n", 1)[0].split(b" ")
-    return words[1].split(b"?", 1)[0].decode("latin-1") if len(words) == 3 else ""
-
-
-def bearer(request: bytes) -> str | None:
-    """Return the token of `Authorization: Bearer TOKEN`, None where there is none."""
-    for line in request.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        scheme, _, token = value.strip().partition(b" ")
-        if name.strip().lower() == b"authorization" and scheme.lower() == b"bearer":
-            return token.strip().decode("utf-8", "replace")
-    return None
-
-
-async def serve_pages(
-    host: str, port: int, pages: dict[str, Page], prepare: Mapping[str, Prepare] | None = None, guard: Guard | None = None
-) -> asyncio.Server:
-    """Listen; raises OSError when the port is taken. `prepare` is waited for before the page of that path is made.
-
-    With a `guard`, `/metrics` is for those whose token it takes. The other pages say nothing that is worth a token.
-    """
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S_MAX)
-            path = _path(request)
-            if guard is not None and path == "/metrics" and not guard(bearer(request)):
-                writer.write(_response(401, "text/plain", b"a token is needed: Authorization: Bearer TOKEN\n"))
-            else:
-                before = (prepare or {}).get(path)
-                if before is not None:
-                    await before()
-                writer.write(answer(request, pages))
-            await asyncio.wait_for(writer.drain(), REQUEST_S_MAX)
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
-            pass  # a peer that does not finish its request, or leaves, gets no answer
-        finally:
-            writer.close()
-
-    return await asyncio.start_server(connected, host, port, limit=REQUEST_BYTES_MAX)

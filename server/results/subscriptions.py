@@ -347,7 +347,7 @@ def _storage(data_type: Any) -> Any:
         return pa.map_(data_type.key_type, _storage(data_type.item_type))
     if pa.types.is_struct(data_type):
         return pa.struct([(part.name, _storage(part.type)) for part in data_type])
-    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
+    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type) or pa.types.is_time64(data_type):
         return pa.int64()
     return pa.int32() if pa.types.is_date32(data_type) else data_type
 

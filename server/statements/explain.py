@@ -26,7 +26,7 @@ from millstream.engine.plan.plan_writer import to_plan_object
 from millstream.engine.plan.state import operator_name, state_bound
 from millstream.engine.runtime.bill import memberships
 from millstream.scheduler.measures import OutputReport
-from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT
+from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, TargetState
 from millstream.server.host import running
 from millstream.server.host.queries import Query
 from millstream.server.results.outcome import Outcome, table
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from millstream.server.host.engine_host import EngineHost
 
 NS_PER_US = 1_000
+_STANDS = {
+    TargetState.NONE: "there is no target",
+    TargetState.UNKNOWN: "no result has left yet",
+    TargetState.IDLE: "nothing has come in for a while",
+    TargetState.MET: "targets are met",
+    TargetState.MISSED: "targets are missed",
+}
 NAMES_SHOWN_MAX = 8
 ARRIVAL_TIME = (
     "arrival time never runs backwards; it follows the system clock at most 10% faster or slower, "
@@ -253,7 +260,7 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
         found["memory"] = f"{state} bytes of state, {sum(cursor.pending_rows() for o in operators for cursor in o.inputs)} rows waiting"
     verdict = host.watch.verdicts.get(query.name)
     if verdict is not None:
-        found["tolerance"] = f"targets are {verdict.state.value}" + (f", by {verdict.excess:.0%}" if verdict.excess else "")
+        found["tolerance"] = _STANDS[verdict.state] + (f", by {verdict.excess:.0%}" if verdict.excess else "")
     measured = host.runtime.measures()
     report = None if measured is None else measured.of_query(query)
     if report is not None and report.outputs:

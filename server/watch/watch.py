@@ -42,6 +42,7 @@ class QosWatch:
     monitor: Monitor = field(default_factory=Monitor)
     verdicts: dict[str, TargetVerdict] = field(default_factory=dict)
     _sums: dict[QueryId, tuple[int, float]] = field(default_factory=dict)
+    _taken: dict[QueryId, int] = field(default_factory=dict)
 
     @property
     def has_work(self) -> bool:
@@ -60,20 +61,22 @@ class QosWatch:
         scheduler = host.runtime.scheduler
         judged = [(q, q.id, target) for q in host.queries if q.id is not None and (target := self.target(q)).is_any]
         if not judged or scheduler is None:
-            self._sums, self.verdicts = {}, found
+            self._sums, self._taken, self.verdicts = {}, {}, found
             return found
         ids = [one for _, one, _ in judged]
         sums = scheduler.ask(lambda core: {} if core.measures is None else core.measures.latency_sums(ids))
-        now_ns = host.runtime.arrival_ns()
+        now_ns, taken = host.runtime.arrival_ns(), dict[QueryId, int]()
         for query, one, target in judged:
             if query.state is QueryState.PAUSED:
                 continue  # what waits meanwhile waits because somebody wants it to
             (count, total_ns), before = sums.get(one, (0, 0.0)), self._sums.get(one, (0, 0.0))
             latency_ns = self._latency_ns(query, count - before[0], total_ns - before[1], now_ns)
-            found[query.name] = self.monitor.observe(one, target, Observation(now_ns, latency_ns, self._memory(query)))
+            taken[one] = sum(cursor.rows_taken for cursor in self._cursors(query))
+            seen = Observation(now_ns, latency_ns, self._memory(query), came=taken[one] != self._taken.get(one, 0))
+            found[query.name] = self.monitor.observe(one, target, seen)
         for gone in self._sums.keys() - sums.keys():
             self.monitor.forget(gone)
-        self._sums, self.verdicts = sums, found
+        self._sums, self._taken, self.verdicts = sums, taken, found
         return found
 
     def moved(self, query: QueryId, to: QueryId) -> None:

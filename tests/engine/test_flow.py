@@ -6,9 +6,10 @@ import random
 from typing import Any
 
 import pytest
+from millstream.engine.chains.fused import FusedChain
 from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP
-from millstream.engine.data.work import Step
+from millstream.engine.data.work import OrderId, Step, WorkOrder
 from millstream.engine.expressions.ir import Call, Literal
 from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe, SplitRecipe, UnionRecipe
 from millstream.engine.plan.physical import InputRef, PhysicalNode
@@ -55,6 +56,41 @@ def test_a_fused_run_counts_rows_per_operator_as_a_run_step_by_step_does() -> No
         return [(s.rows_in, s.rows_out) for s in operators]
 
     assert totals(True) == totals(False)
+
+
+def test_runs_are_counted_though_another_thread_changes_the_network_and_forgets_chains_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    source, other = engine.stream("s", SCHEMA), engine.stream("o", SCHEMA)
+    delta = engine.query("q", chain(source))
+    steps = tuple(Step(one, None) for one in delta.query.operators)
+    for start in range(0, 100, 50):
+        engine.put("s", ROWS[start : start + 50])
+        engine.run_order(*steps)
+    engine.put("s", ROWS[100:])
+    calls, changed, looked = [0], [False], [False]
+    settle = FusedChain.settle
+
+    def settle_while_another_looks(self: FusedChain) -> None:
+        if changed[0] and not looked[0]:  # the chains of the network that was are being forgotten
+            looked[0] = True
+            engine.executor.run(WorkOrder(OrderId(98), steps), engine.clock_ns)
+        settle(self)
+
+    def clock_ns() -> int:
+        calls[0] += 1
+        if calls[0] == 3:  # the chain has run, and is not counted yet
+            later = engine.query("p", chain(other))
+            changed[0] = True
+            engine.executor.run(WorkOrder(OrderId(99), tuple(Step(one, None) for one in later.query.operators)), engine.clock_ns)
+        return engine.clock_ns()
+
+    monkeypatch.setattr(FusedChain, "settle", settle_while_another_looks)
+    engine.executor.run(WorkOrder(OrderId(97), steps), clock_ns)
+    assert looked[0]
+    working = [engine.network.operators[node.id] for node in delta.operators if node.kind != "source"]
+    assert working[0].statistics.rows_in == len(ROWS)
+    assert [one.statistics.rows_out for one in working[:-1]] == [one.outputs[0].rows_total for one in working[:-1]]
+    assert not engine.hooks.failures
 
 
 def test_produced_and_consumed_counts_of_every_edge_agree() -> None:
@@ -153,7 +189,6 @@ def test_a_filter_that_keeps_nothing_leaves_at_most_a_few_items_in_its_log() -> 
     nothing = node(SelectRecipe(SCHEMA, compare("<", ref(SCHEMA, "a"), -1)), source)
     delta = engine.query("q", node(UnionRecipe(SCHEMA, 1), nothing))
     select = next(o.id for o in delta.operators if o.kind == "select")
-    from millstream.engine.data.work import Step
 
     for row in ROWS:
         engine.put("s", [row])
@@ -200,7 +235,6 @@ def test_an_operator_that_raises_takes_its_query_down_and_nothing_else() -> None
 
 
 def test_a_budget_leaves_the_other_steps_undone() -> None:
-    from millstream.engine.data.work import Step
 
     engine = Engine(fuse=False)
     delta = engine.query("q", chain(engine.stream("s", SCHEMA)))

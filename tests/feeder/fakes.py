@@ -79,3 +79,49 @@ def arriving(rows: list[tuple[int, int, int]]) -> pa.RecordBatch:
             ARRIVAL: pa.array(arrivals, pa.int64()),
         }
     )
+
+
+class NamedDaemon:
+    """Takes sends of named publishers, of several threads, each with its position. `on_send` may fail before or after that."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int]] = []
+        self.positions: dict[tuple[str, str], bytes] = {}
+        self.finished: list[str] = []
+        self.lock = threading.Lock()
+        self.before: Any = lambda name: None
+        self.after: Any = lambda name: None
+
+    def __enter__(self) -> NamedDaemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stay."""
+
+    def publisher(self, stream: str, name: str) -> NamedSends:
+        return NamedSends(self, stream, name)
+
+    def finish(self, stream: str) -> None:
+        self.finished.append(stream)
+
+    def values(self, stream: str) -> list[int]:
+        return [value for name, value in self.rows if name == stream]
+
+
+class NamedSends:
+    def __init__(self, daemon: NamedDaemon, stream: str, name: str) -> None:
+        self._daemon, self._stream, self._name, self._sent = daemon, stream, name, 0
+        self.position = daemon.positions.get((stream, name))
+
+    def send(self, data: Any, *, position: bytes) -> int:
+        self._daemon.before(self._name)
+        with self._daemon.lock:
+            self._daemon.rows += [(self._stream, value) for value in data.column("v").to_pylist()]
+            self._daemon.positions[self._stream, self._name] = position
+        self._daemon.after(self._name)
+        self._sent += data.num_rows
+        return int(data.num_rows)
+
+    def flush(self) -> Ack:
+        sent, self._sent = self._sent, 0
+        return Ack(sent)

@@ -74,6 +74,33 @@ def test_rows_and_arrivals_are_the_same_for_any_number_of_partitions(spark: Any,
     assert values(found, ARRIVAL) == POISSON.at(0, 0, rows, 0)[0].tolist()
 
 
+@pytest.mark.parametrize("publishers", [1, 2, 7])
+def test_publishers_have_the_rows_and_arrivals_of_the_driver(
+    spark: Any, tmp_path: Path, publishers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the stripes that follow from the data and the number of publishers, in order of arrival; together they have all rows."""
+    monkeypatch.setattr("millstream.feeder.job.STRIPE_ROWS", 40)
+    path = write_csv(tmp_path / "x.csv", [[i] for i in range(600)])
+    what = plan(path, target("even"), target("third"), rule=POISSON, conditions=("v % 2 = 0", "v % 3 = 0"))
+    expected, _ = fed(spark, what)
+    job = FeedJob(spark, replace(what, publishers=publishers))
+    folder = str(tmp_path)
+
+    def in_task(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        number = TaskContext.get().partitionId()  # type: ignore[union-attr]
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        Path(folder, f"{number}.json").write_text(json.dumps(rows))
+        yield pa.record_batch({"publisher": pa.array([number], pa.int32()), "sent": pa.array([len(rows)], pa.int64())})
+
+    job.publish(job.count(), in_task)
+    parts = [json.loads((tmp_path / f"{number}.json").read_text()) for number in range(publishers)]
+    for number, rows in enumerate(parts):
+        assert rows == [row for row in expected if (row[INDEX] // 40 + row[STREAM]) % publishers == number]
+    assert sum(map(len, parts)) == len(expected) == 500
+
+
 def test_streams_are_merged_in_order_of_arrival_each_with_its_own_gaps(spark: Any, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", [[i] for i in range(600)])
     what = plan(path, target("even"), target("third"), rule=POISSON, conditions=("v % 2 = 0", "v % 3 = 0"))

@@ -101,6 +101,7 @@ def test_the_plan_takes_columns_zone_and_unit_from_the_daemon() -> None:
         "time_formats": ("%d.%m.%Y", "seen=ms"),
         "zone": None,
         "split_by": None,
+        "publishers": None,
     }
     client = Described()
     plan = feed_plan(client, options, [Into("s")], arrival_rule(PLAIN))

@@ -104,6 +104,32 @@ def test_a_query_that_begins_in_the_past_answers_what_one_does_that_was_there_fr
     asyncio.run(test())
 
 
+def test_a_query_that_a_restart_would_not_rebuild_goes_live_with_its_windows_too(tmp_path: Path) -> None:
+    text = (
+        "SELECT window_end, name, COUNT(*) AS n FROM (SELECT s.ts, p.name AS name FROM s LEFT JOIN passing p ON s.k = p.k)"
+        " [RANGE 4 SECONDS SLIDE 2 SECONDS] AS u GROUP BY name"
+    )
+
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            for one in (STREAMS[0], "CREATE TABLE passing (k TEXT, name TEXT, PRIMARY KEY (k))"):
+                await client.execute(one)
+            await client.publish("passing", [{"k": "a", "name": "first"}])
+            await client.submit(text, name="first")
+            await client.publish("s", s_rows(0, 40))
+            await client.submit(text, name="late", history="archive")
+            await caught_up(harness)
+            await client.publish("s", s_rows(40, 80))
+            await client.finish("s")
+            first, late = [await client.subscribe(name, from_start=True) for name in ("first", "late")]
+            wanted = (await asyncio.wait_for(first.to_arrow(), 30)).to_pylist()
+            assert (await asyncio.wait_for(late.to_arrow(), 30)).to_pylist() == wanted
+            assert len(wanted) > 20
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
 STEPS = st.lists(st.sampled_from(["publish", "publish", "archive", "checkpoint", "kill", "hold", "go"]), min_size=4, max_size=12)
 
 

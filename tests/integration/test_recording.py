@@ -16,9 +16,12 @@ from millstream.client.commands import policy as policy_command
 from millstream.client.commands import record as record_command
 from millstream.client.errors import MillstreamError
 from millstream.scheduler.simulation.recording import load, parse
+from millstream.scheduler.simulation.simulate import RunSettings
 from millstream.scheduler.simulation.simulate import simulate as run_simulation
 from millstream.scheduler.simulation.simulate_command import simulate
 
+from tests.integration import test_history as history
+from tests.integration.test_archive import SETTINGS
 from tests.property.random_queries import random_query
 from tests.server.test_serve_process import serving
 from tests.support.live_server import Harness, run, until
@@ -137,11 +140,11 @@ def test_what_comes_after_the_bound_is_left_out_and_told(monkeypatch: pytest.Mon
     run(test)
 
 
-CREATES = (
-    "CREATE STREAM a (ts BIGINT, k BIGINT, v BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT us DELAY 2 SECONDS",
-    "CREATE STREAM b (ts BIGINT, k BIGINT, v BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT us",
-    "CREATE STREAM c (k BIGINT, v BIGINT, x DOUBLE)",
-    "CREATE TABLE t (k BIGINT, w BIGINT, PRIMARY KEY (k))",
+STREAMS = (
+    "CREATE STREAM a (ts BIGINT, k BIGINT, v BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT us DELAY 2 SECONDS{kept}",
+    "CREATE STREAM b (ts BIGINT, k BIGINT, v BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT us{kept}",
+    "CREATE STREAM c (k BIGINT, v BIGINT, x DOUBLE){kept}",
+    "CREATE TABLE t (k BIGINT, w BIGINT, PRIMARY KEY (k)){file}",
     "CREATE STREAM d AS SELECT k, v FROM a WHERE v > 2",
     "CREATE CLASS gold PRIORITY 6 TARGET 300 MILLISECONDS",
     "CREATE CLASS copper PRIORITY 1 TARGET 500 MILLISECONDS SHED",
@@ -152,21 +155,36 @@ DERIVED = ("SELECT k, v FROM d WHERE v > 5", "SELECT k, COUNT(*) AS n FROM d GRO
 class Recorded:
     """A server with random queries, some of which come and go while it is recorded."""
 
-    def __init__(self, harness: Harness, client: Any, seed: int) -> None:
-        self.host = harness.server.application.host
+    def __init__(self, harness: Harness, client: Any, seed: int, directory: Path, *, begins_in_past: bool, polled: bool) -> None:
+        self.application = harness.server.application
+        self.host = self.application.host
         self.client, self.choice = client, random.Random(seed)
+        self.file = directory / "t.csv" if polled else None
+        self.begins_in_past = begins_in_past
         self.alive: list[str] = []
         self.made = self.now = 0
+
+    async def begin(self) -> None:
+        """Create what queries read."""
+        kept = " DURABILITY journal ARCHIVE" if self.begins_in_past else ""
+        file = ""
+        if self.file is not None:
+            self.file.write_text("k,w\n1,1\n", "utf-8")
+            file = f" FROM '{self.file}' REFRESH"
+        for text in STREAMS:
+            await self.client.execute(text.format(kept=kept, file=file))
 
     async def add(self) -> None:
         text = self.choice.choice((random_query(self.choice), random_query(self.choice), random_query(self.choice), *DERIVED))
         self.made += 1
-        name = f"q{self.made}"
-        await self.client.submit(text, name=name, class_=self.choice.choice(("default", "default", "gold", "copper")))
+        name, class_ = f"q{self.made}", self.choice.choice(("default", "default", "gold", "copper"))
+        past = self.begins_in_past and class_ != "copper" and text not in DERIVED and self.choice.random() < 0.5
+        await self.client.submit(text, name=name, class_=class_, **({"history": "archive"} if past else {}))
         self.alive.append(name)
 
     async def drop(self) -> None:
-        await self.client.execute(f"DROP QUERY {self.alive.pop(self.choice.randrange(len(self.alive)))}")
+        name = self.alive.pop(self.choice.randrange(len(self.alive)))
+        await self.client.execute(f"DROP QUERY {name}")
 
     async def publish(self) -> None:
         stream = self.choice.choice("aaabbct")
@@ -175,7 +193,23 @@ class Recorded:
             self.now += self.choice.randrange(0, 500_000)
             row = {"k": self.choice.choice((0, 1, 1, 2, 3)), "v": self.choice.randrange(0, 9), "x": self.choice.randrange(0, 64) / 64}
             rows.append({"k": row["k"], "w": row["v"]} if stream == "t" else row if stream == "c" else {"ts": self.now, **row})
-        await self.client.publish(stream, rows)
+        if stream == "t" and self.file is not None:
+            await self.rewrite({row["k"]: row["w"] for row in rows})
+        else:
+            await self.client.publish(stream, rows)
+
+    async def rewrite(self, rows: dict[int, int]) -> None:
+        """Give the polled file other rows and wait until the table has them."""
+        assert self.file is not None
+        part = self.file.with_suffix(".part")
+        part.write_text("k,w\n" + "".join(f"{k},{w}\n" for k, w in rows.items()), "utf-8")
+        part.replace(self.file)
+        async with asyncio.timeout(30):
+            while {row["k"]: row["w"] for row in (await self.client.execute("FETCH SELECT k, w FROM t")).rows} != rows:
+                await asyncio.sleep(0.01)
+
+    def in_the_past(self) -> set[str]:
+        return {query.name for query in self.host.queries if query.catching_up is not None}
 
     async def results(self) -> dict[str, int]:
         """Wait until nothing is under way; return how many rows each query has given."""
@@ -185,19 +219,26 @@ class Recorded:
         return {name: operators[root].statistics.rows_in for name, root in roots.items()}
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_runs_its_recording_simulates_with_the_servers_counts(seed: int) -> None:
-    """Shared windows and selections, joins, tables, derived streams, classes, queries that come and go."""
+@pytest.mark.parametrize(
+    ("seed", "workers", "begins_in_past", "polled"),
+    [(0, 1, False, False), (2, 2, False, False), (15, 2, False, True), (40, 1, True, True), (5, 2, True, True)],
+)
+def test_whatever_runs_its_recording_simulates_with_the_servers_counts(
+    seed: int, workers: int, begins_in_past: bool, polled: bool, tmp_path: Path
+) -> None:
+    """Shared windows and selections, joins, tables, derived streams, classes, queries that come and go; workers, pasts, polled tables."""
 
     async def test(harness: Harness) -> None:
         client = await harness.client()
-        for text in CREATES:
-            await client.execute(text)
-        server = Recorded(harness, client, seed)
+        server = Recorded(harness, client, seed, tmp_path, begins_in_past=begins_in_past, polled=polled)
+        await server.begin()
+        for _ in range(5):
+            await server.publish()
         for _ in range(10):
             await server.add()
         for _ in range(5):
             await server.publish()
+        await until(lambda: not server.in_the_past(), "the first queries have caught up")
         before = await server.results()
         await client.execute("START RECORDING")
         for _ in range(40):
@@ -209,12 +250,47 @@ def test_whatever_runs_its_recording_simulates_with_the_servers_counts(seed: int
         after = await server.results()
         answer = await client.execute("STOP RECORDING")
         recording = parse(row["line"] for row in answer.rows)
+        assert recording.about["workers"] == workers
         whole = {name: after[name] - before[name] for name in before if name in after}
         for policy in ("fcfs", "hr"):
-            outcome = run_simulation(recording.workload("recorded"), policy)
+            outcome = run_simulation(recording.workload("recorded"), policy, settings=RunSettings(workers=workers))
             found = dict(zip((q.name for q in outcome.queries), np.bincount(outcome.query, minlength=len(outcome.queries)), strict=True))
             assert set(found) >= set(server.alive)
             for name, rows in whole.items():
                 assert abs(int(found[name]) - rows) <= 0.1 * rows + 6 * rows**0.5 + 6, (policy, name, rows, int(found[name]))
 
-    run(test)
+    run(test, workers=workers, **({"data_dir": str(tmp_path / "data"), **SETTINGS} if begins_in_past else {}))
+
+
+def test_a_query_that_goes_live_while_it_is_recorded_simulates_like_one_that_was_there(tmp_path: Path) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        for text in history.STREAMS:
+            await client.execute(text)
+        await client.publish("names", [{"k": "a", "name": "first"}])
+        await history.create(client, "first")
+        for start in range(0, 60, 10):
+            await history.publish(client, start, start + 10)
+        history.feeding(harness).holds_back = lambda query: True
+        await history.create(client, "late", "WITH (history = 'archive')")
+        await client.execute("START RECORDING")
+        for start in range(60, 360, 30):
+            await history.publish(client, start, start + 30)
+        history.feeding(harness).holds_back = lambda query: False
+        await history.caught_up(harness)
+        for start in range(360, 660, 30):
+            await history.publish(client, start, start + 30)
+        assert await asyncio.to_thread(harness.server.application.host.runtime.scheduler.quiesce, 30)
+        answer = await client.execute("STOP RECORDING")
+        recording = parse(row["line"] for row in answer.rows)
+        assert all(node.selectivity <= 1.0 for delta in recording.deltas for node in delta.operators if node.kind in ("project", "select"))
+        outcome = run_simulation(recording.workload("recorded"), "fcfs")
+        found = dict(
+            zip((q.name for q in outcome.queries), np.bincount(outcome.query, minlength=len(outcome.queries)).tolist(), strict=True)
+        )
+        for name in history.QUERIES:
+            first, late = found[f"first_{name}"], found[f"late_{name}"]
+            assert first > 0
+            assert abs(late - first) <= 0.1 * first + 6 * first**0.5, (name, first, late)
+
+    run(test, data_dir=str(tmp_path / "data"), **SETTINGS)

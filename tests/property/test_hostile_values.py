@@ -32,7 +32,7 @@ FAILED = re.compile(r"query \S+ failed|fault of millstream")
 NONE_TAKEN = "s: none of 1 rows was accepted"  # a single row, whose event time is out of range
 STREAM = (
     "CREATE STREAM s (at {time}, i INT, n BIGINT, x DOUBLE, d DECIMAL(10, 2), w DECIMAL(38, 10), t TEXT, u TEXT, b BOOLEAN, ts TIMESTAMP, "
-    "day DATE, p INTERVAL) TIMESTAMP BY at"
+    "day DATE, p INTERVAL, y BYTES, o TIME) TIMESTAMP BY at"
 )
 TIMES = {"plain": "BIGINT", "far": "TIMESTAMP"}
 VALUES: dict[str, list[Any]] = {
@@ -73,6 +73,8 @@ VALUES: dict[str, list[Any]] = {
         "1969-12-31",
     ],
     "day": ["1970-01-01", "9999-12-31", "12345-06-07", "-5000-01-01", "2024-02-29"],
+    "y": ["\\x", "\\x00", "\\xff80", "\\x" + "61" * 9_000],
+    "o": ["00:00", "23:59:59.999999", "12:00:00.5"],
     "p": ["0 seconds", "106751991 days", "-106751991 days", "1 microsecond", "26 hours"],
 }
 CONSTANTS = (
@@ -86,6 +88,10 @@ CONSTANTS = (
         "CAST('NaN' AS DOUBLE)",
         "INTERVAL '1' DAY",
         "DATE '2024-02-29'",
+        "TIME '23:00'",
+        "x'00ff'",
+        "'hex'",
+        "'base64'",
     ),
 )
 OPERATORS = ("+", "-", "*", "/", "%", "||", "=", "<", ">=", "<>", "&", "|", "#", "~", "LIKE", "IS DISTINCT FROM", "^")

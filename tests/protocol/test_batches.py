@@ -103,7 +103,7 @@ def _compressed(batch: pa.RecordBatch, codec: str) -> bytes:
         pa.dictionary(pa.int32(), pa.string()),
         pa.list_(pa.dictionary(pa.int32(), pa.string())),
         pa.map_(pa.int32(), pa.int32()),
-        pa.binary(),
+        pa.month_day_nano_interval(),
         pa.decimal256(50, 2),
     ],
 )

@@ -1,4 +1,4 @@
-"""The small parts of the rim: HTTP answers, log lines, roles, the bridge, places of rows, held rows, the conservation alarm."""
+"""The small parts of the rim: log lines, roles, the bridge, places of rows, held rows, the conservation alarm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from millstream.server.journal.records import ROWS, Record, encode, find, record
 from millstream.server.journal.store import Store
 from millstream.server.logs import LOG_BYTES_MAX, LogLines, configure_logs, finish_logs, logger
 from millstream.server.net.loop import Bridge, Outbox
-from millstream.server.net.metrics import answer
 from millstream.server.net.security import AccessRole, require, role_of
 from millstream.server.net.session import Session
 from millstream.server.results.feeds import CHECKED_MAX, Feeds, KeptBounds, QueryFeed, RunOfResults
@@ -37,24 +36,6 @@ from millstream.server.results.trains import LOOKED_AT_FROM, WAITING_BYTES_MAX, 
 from millstream.server.watch.memory_watch import QUIET_LOOKS, MemoryWatch
 
 WAIT_S = 60.0
-PAGES = {"/x": lambda: (200, "text/plain", b"body\n")}
-
-
-@pytest.mark.parametrize(
-    ("request_line", "status", "has_body"),
-    [
-        (b"GET /x HTTP/1.1", 200, True),
-        (b"GET /x?a=b HTTP/1.0", 200, True),
-        (b"HEAD /x HTTP/1.1", 200, False),
-        (b"GET /y HTTP/1.1", 404, False),
-        (b"POST /x HTTP/1.1", 405, False),
-        (b"hello", 400, False),
-    ],
-)
-def test_a_request_gets_the_answer_it_should(request_line: bytes, status: int, has_body: bool) -> None:
-    head, _, body = answer(request_line + b"\r\nHost: h\r\n\r\n", PAGES).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 %d " % status)
-    assert (body == b"body\n") is has_body
 
 
 def test_log_lines_are_json_away_from_a_terminal_and_carry_their_context() -> None:

@@ -128,6 +128,14 @@ def test_a_join_is_counted_in_the_utilisation() -> None:
     assert utilisation(work) == pytest.approx(20 * 1e-3 + 0.5 * 400 * 2e-3)
 
 
+def test_a_join_that_lets_all_pairs_through_joins_them_all_however_many_there_are() -> None:
+    builder = NetworkBuilder()
+    left, right = builder.source("l"), builder.source("r")
+    delta = builder.query("q", Box(1e3, 1.0, Box(1e3, 1.0, left, right, window_ns=10_000_000_000)))
+    times = {left: arrivals.regular(100.0, 100), right: arrivals.regular(100.0, 100)}
+    assert len(simulate(workload("join", builder, [delta], times), "fcfs").query) == 100 * 100
+
+
 def test_marked_turns_go_round() -> None:
     selector = MarkedTurnsSelector()
 

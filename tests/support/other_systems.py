@@ -107,7 +107,7 @@ POSTGRESQL = (
     ),
     Typed("SELECT item ->> 'name' FROM orders"),
     Typed("SELECT ts::date, value::int FROM readings WHERE sensor ~* '^a' AND value BETWEEN 1 AND 2"),
-    Typed("SELECT MD5(item) FROM orders", "CREATE FUNCTION md5 (t TEXT) RETURNS TEXT FROM 'hashes.py'"),
+    Typed("SELECT HASHTEXT(item) FROM orders", "SELECT MD5(item) AS digest FROM orders"),
     Typed("SELECT JSON_BUILD_OBJECT('id', id) FROM orders", "SELECT CAST({'id': id} AS JSON) AS order_ids FROM orders"),
     Typed(
         "SELECT percentile_cont(0.95) WITHIN GROUP (ORDER BY value) FROM readings [RANGE 1 HOUR SLIDE 1 HOUR]",

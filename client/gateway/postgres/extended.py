@@ -40,7 +40,7 @@ _TEXT = ColumnType("TEXT")
 _READ_ONLY = ("SHOW", "DESCRIBE", "EXPLAIN", "FETCH")  # statements of the server that have rows and change nothing
 _SAMPLES = {
     "BOOLEAN": "t", "INT": "1", "BIGINT": "1", "DOUBLE": "1", "DECIMAL": "1.0", "TEXT": "", "TIMESTAMP": "2000-01-01", "DATE": "2000-01-01",
-    "INTERVAL": "1 second", "JSON": "null", "LIST": "{}",
+    "INTERVAL": "1 second", "JSON": "null", "LIST": "{}", "BYTES": "\\x", "TIME": "00:00:00",
 }  # fmt: skip
 _RELATIONS_MAX = 8  # of a statement whose columns are asked for, to know the types of parameters
 _ENDS = {messages.Parse: b"1E", messages.Bind: b"2E", messages.Describe: b"TnE", messages.Execute: b"CsIE", messages.Close: b"3E"}

@@ -21,6 +21,7 @@ from millstream.client.gateway.postgres.types import type_of_oid
 from millstream.protocol.types import ColumnType
 
 DIGITS_MAX = 400  # of a number, as in the language
+_ESCAPED_BYTES = re.compile(r"(?:[^\\]|\\(?:[0-3][0-7]{2}|\\))*", re.DOTALL)
 _INTEGER = re.compile(r"\s*[+-]?\d{1,400}\s*", re.ASCII)
 _TRUE, _FALSE = {"t", "true", "y", "yes", "on", "1"}, {"f", "false", "n", "no", "off", "0"}
 _UNITS_US = {
@@ -80,6 +81,13 @@ def _of_binary(oid: int, data: bytes) -> str | None:
         case 1114 | 1184:
             us = struct.unpack(">q", data)[0] + EPOCH_US
             return (_EPOCH + dt.timedelta(microseconds=us)).isoformat(" ") + ("+00" if oid == 1184 else "")
+        case 17:
+            return "\\x" + data.hex()
+        case 1083:
+            (us,) = struct.unpack(">q", data)
+            if not 0 <= us < _UNITS_US["day"]:
+                raise ValueError("a time of day beyond the day")
+            return (_EPOCH + dt.timedelta(microseconds=us)).time().isoformat()
         case 1082:
             return (_EPOCH + dt.timedelta(days=struct.unpack(">i", data)[0] + EPOCH_DAYS)).date().isoformat()
         case 1186:
@@ -155,7 +163,9 @@ def literal(kind: ColumnType, text: str | None) -> str:
             return f"CAST('{_double(text)!r}' AS DOUBLE)".replace("inf", "Infinity").replace("nan", "NaN")
         case "INTERVAL":
             return f"INTERVAL '{interval_us(text)} microseconds'"
-        case "TIMESTAMP" | "DATE" | "JSON":
+        case "BYTES":
+            return f"x'{bytes_of(text).hex()}'"
+        case "TIMESTAMP" | "DATE" | "TIME" | "JSON":
             return f"CAST({quoted_text(text)} AS {kind.name})"
         case "LIST" if kind.element is not None and text.lstrip().startswith("{"):
             element = kind.element
@@ -187,6 +197,8 @@ def value_of(kind: ColumnType, text: str | None) -> Any:
                 return _double(text)
             case "INTERVAL":
                 return dt.timedelta(microseconds=interval_us(text))
+            case "BYTES":
+                return bytes_of(text)
             case "LIST" if kind.element is not None and text.lstrip().startswith("{"):
                 element = kind.element
                 return [value_of(element, item) for item in array_items(text)]
@@ -231,6 +243,21 @@ def _double(text: str) -> float:
     if found is None or (math.isinf(found) and any(map(str.isdigit, text))):
         raise _bad("DOUBLE", text)
     return found
+
+
+def bytes_of(text: str) -> bytes:
+    r"""Return the bytes of either of PostgreSQL's forms: `\x0aff`, or characters, `\377` and `\\`. `PgError` for other texts."""
+    if text[:2] in ("\\x", "\\X"):
+        try:
+            return bytes.fromhex(text[2:])
+        except ValueError:
+            raise _bad("bytea", text) from None
+    if not _ESCAPED_BYTES.fullmatch(text):
+        raise _bad("bytea", text)
+    parts = re.split(r"\\([0-3][0-7]{2}|\\)", text)
+    return b"".join(
+        part.encode() if place % 2 == 0 else b"\\" if part == "\\" else bytes([int(part, 8)]) for place, part in enumerate(parts)
+    )
 
 
 def interval_us(text: str) -> int:

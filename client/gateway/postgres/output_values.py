@@ -121,9 +121,14 @@ def text_column(array: Any, field: Any, kind: ColumnType) -> Any:
     if kind.name == "DATE":
         _check_days(array)
         return _with_era(plain_texts(array))
+    if kind.name == "TIME":
+        return pc.replace_substring_regex(plain_texts(array), _FRACTION + "$", r".\1")
     if kind.name == "INTERVAL":
         return pa.array([None if us is None else interval_text(us) for us in _integers(array).to_pylist()], pa.string())
     return plain_texts(array)
+
+
+_FRACTION = r"\.([0-9]*[1-9])0*"  # of a second, whose last zeros PostgreSQL leaves out
 
 
 def _integers(array: Any) -> Any:
@@ -139,16 +144,8 @@ def _floats(text: Any) -> Any:
 def _timestamps(array: Any) -> Any:
     array = pc.cast(array, pa.timestamp("us", array.type.tz))
     _check_instants(array.view(pa.int64()))
-    text = pc.replace_substring_regex(plain_texts(array), r"\.?0*Z$", "+00") if _has_fractions(array) else _whole(plain_texts(array))
+    text = pc.replace_substring(pc.replace_substring_regex(plain_texts(array), _FRACTION + "Z$", r".\1Z"), "Z", "+00")
     return _with_era(pc.replace_substring(text, "T", " ", max_replacements=1))
-
-
-def _has_fractions(array: Any) -> bool:
-    return bool(pc.any(pc.match_substring(plain_texts(array), ".")).as_py())
-
-
-def _whole(text: Any) -> Any:
-    return pc.replace_substring(text, "Z", "+00")
 
 
 def _check_instants(us: Any) -> None:
@@ -183,7 +180,7 @@ def interval_text(us: int) -> str:
 def _array_texts(array: Any, field: Any, kind: ColumnType) -> Any:
     assert kind.element is not None
     inner = text_column(array.flatten(), field.type.value_field, kind.element).to_pylist()
-    bare = kind.element.name not in ("TEXT", "JSON", "TIMESTAMP", "NULL")
+    bare = kind.element.name not in ("TEXT", "JSON", "TIMESTAMP", "BYTES", "NULL")
     items = ["NULL" if item is None else item if bare else _array_item(item) for item in inner]
     return _lists(array, lambda start, end: "{" + ",".join(items[start:end]) + "}", pa.string())
 
@@ -236,6 +233,8 @@ def binary_column(array: Any, field: Any, kind: ColumnType) -> Any:
         return _jsonb(plain_texts(array))
     if kind.name == "DECIMAL":
         return pa.array([None if v is None else numeric_binary(v, kind.scale) for v in array.to_pylist()], pa.large_binary())
+    if kind.name == "BYTES":
+        return array
     layout = _LAYOUTS.get(kind.name)
     if layout is None:
         return pc.cast(plain_texts(array), pa.binary())
@@ -271,6 +270,7 @@ _LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "DOUBLE": lambda array: _numbers(array, pa.float64()).astype(">f8"),
     "TIMESTAMP": _instants,
     "DATE": _days,
+    "TIME": lambda array: pc.fill_null(array.view(pa.int64()), 0).to_numpy(zero_copy_only=False).astype(">i8"),
     "INTERVAL": _intervals,
 }
 

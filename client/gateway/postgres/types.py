@@ -27,8 +27,10 @@ OF_PLAIN = {
     "DOUBLE": PgType(701, 8, 1022, "double precision"),
     "DECIMAL": PgType(1700, -1, 1231, "numeric"),
     "TEXT": _TEXT,
+    "BYTES": PgType(17, -1, 1001, "bytea"),
     "TIMESTAMP": PgType(1184, 8, 1185, "timestamp with time zone"),
     "DATE": PgType(1082, 4, 1182, "date"),
+    "TIME": PgType(1083, 8, 1183, "time without time zone"),
     "INTERVAL": PgType(1186, 16, 1187, "interval"),
     "JSON": _JSONB,
     "NULL": _TEXT,
@@ -53,7 +55,7 @@ _OF_WORD = {
     "BIGINT": "BIGINT", "INT8": "BIGINT", "DOUBLE": "DOUBLE", "FLOAT": "DOUBLE", "FLOAT8": "DOUBLE", "FLOAT4": "DOUBLE", "REAL": "DOUBLE",
     "NUMERIC": "DECIMAL", "DECIMAL": "DECIMAL", "TEXT": "TEXT", "VARCHAR": "TEXT", "CHAR": "TEXT", "CHARACTER": "TEXT", "STRING": "TEXT",
     "UUID": "TEXT", "TIMESTAMP": "TIMESTAMP", "TIMESTAMPTZ": "TIMESTAMP", "DATETIME": "TIMESTAMP", "DATE": "DATE",
-    "INTERVAL": "INTERVAL", "JSON": "JSON", "JSONB": "JSON",
+    "INTERVAL": "INTERVAL", "JSON": "JSON", "JSONB": "JSON", "BYTEA": "BYTES", "BYTES": "BYTES", "TIME": "TIME",
 }  # fmt: skip
 
 

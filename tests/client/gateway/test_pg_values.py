@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.client.gateway.postgres.copy_input import CopyInput
-from millstream.client.gateway.postgres.input_values import array_items, interval_us, literal, text_of_binary, value_of
+from millstream.client.gateway.postgres.input_values import array_items, bytes_of, interval_us, literal, text_of_binary, value_of
 from millstream.client.gateway.postgres.limits import COPY_BYTES_MAX, PARAMETERS_MAX
 from millstream.client.gateway.postgres.output_values import (
     COPY_SIGNATURE,
@@ -36,6 +36,8 @@ from psycopg.adapt import PyFormat, Transformer  # noqa: E402
 
 UTC = dt.UTC
 INSTANTS = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)).map(lambda t: t.replace(tzinfo=UTC))
+INSTANTS |= INSTANTS.map(lambda t: t.replace(microsecond=0))
+TIMES = st.times() | st.times().map(lambda t: t.replace(microsecond=0))
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "BOOLEAN": st.booleans(),
@@ -44,12 +46,15 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "DOUBLE": st.floats(allow_nan=False),
     "DECIMAL(20, 5)": st.decimals(-(10**14), 10**14, places=5),
     "TEXT": WORDS,
+    "BYTES": st.binary(max_size=8),
+    "TIME": TIMES,
     "TIMESTAMP": INSTANTS,
     "DATE": st.dates(),
     "INTERVAL": st.timedeltas(dt.timedelta(days=-900_000), dt.timedelta(days=900_000)),
     "INT[]": st.lists(st.none() | st.integers(-5, 5), max_size=4),
     "TEXT[]": st.lists(st.none() | WORDS, max_size=4),
     "TIMESTAMP[]": st.lists(INSTANTS, max_size=2),
+    "BYTES[]": st.lists(st.none() | st.binary(max_size=4), max_size=3),
 }
 COLUMNS = st.sampled_from(sorted(VALUES)).flatmap(
     lambda name: st.tuples(st.just(name), st.lists(st.none() | VALUES[name], min_size=1, max_size=5))
@@ -85,13 +90,15 @@ def test_we_read_what_psycopg_writes(given_: tuple[str, list[Any]], binary: bool
     for value in values:
         if value is None or (isinstance(value, list) and not any(item is not None for item in value)):
             continue  # psycopg does not know what such a list is of
+        if not binary and "BYTES" in spelled:
+            continue  # without a connection psycopg escapes for servers of before 2010
         dumper = Transformer().get_dumper(value, PyFormat.BINARY if binary else PyFormat.TEXT)
         data = bytes(dumper.dump(value))
         text = text_of_binary(dumper.oid, data) if binary else data.decode()
         found = value_of(kind, text)
         if isinstance(value, Decimal):
             assert Decimal(found) == value
-        elif isinstance(value, dt.datetime | dt.date):
+        elif isinstance(value, dt.datetime | dt.date | dt.time):
             assert type(value).fromisoformat(found).replace() == value
         elif isinstance(value, list) and value and isinstance(value[0], dt.datetime):
             assert [dt.datetime.fromisoformat(item) for item in found] == value
@@ -248,6 +255,13 @@ def test_a_row_of_copy_is_bounded() -> None:
             assert reader.feed(data) == []
         with pytest.raises(PgError, match=f"longer than {COPY_BYTES_MAX} bytes"):
             reader.feed(data)
+
+
+def test_bytes_come_in_both_styles() -> None:
+    assert [bytes_of(text) for text in ("\\x00fF", "\\X", "a\\000\\\\é", "")] == [b"\x00\xff", b"", b"a\0\\\xc3\xa9", b""]
+    for text in ("\\x0", "\\xzz", "\\400", "\\a", "a\\"):
+        with pytest.raises(PgError, match="bytea"):
+            bytes_of(text)
 
 
 def test_intervals_come_in_all_styles() -> None:

@@ -39,6 +39,8 @@ COLUMNS = st.one_of(
         lambda v: pa.array(v, pa.list_(pa.string()))
     ),
     st.lists(st.one_of(st.none(), st.decimals(-99, 99, places=2)), max_size=9).map(lambda v: pa.array(v, pa.decimal128(20, 2))),
+    st.lists(st.one_of(st.none(), st.binary(max_size=5)), max_size=20).map(lambda v: pa.array(v, pa.binary())),
+    st.lists(st.one_of(st.none(), st.times()), max_size=9).map(lambda v: pa.array(v, pa.time64("us"))),
     st.integers(0, 9).map(pa.nulls),
 )
 

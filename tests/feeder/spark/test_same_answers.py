@@ -50,6 +50,7 @@ def test_random_queries(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
 def test_golden_cases_on_spark(name: str, spark: Any) -> None:
     case = load(name)
@@ -68,6 +69,7 @@ def test_many_random_queries(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.spark
 @pytest.mark.parametrize("seed", range(2000, 2060))
 def test_random_queries_on_spark(seed: int, tmp_path: Path, spark: Any) -> None:
     text, inputs = random_script(seed, tmp_path)

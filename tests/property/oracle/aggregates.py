@@ -14,11 +14,26 @@ from fractions import Fraction
 from typing import Any
 
 from tests.property.oracle.expressions import EXACT, Expr, Maker, Row
-from tests.property.oracle.values import BIGINT, BOOLEAN, DATE, DECIMAL, DOUBLE, INT, TEXT, TIMESTAMP, Order, is_nan, key_of, shown
+from tests.property.oracle.values import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DECIMAL,
+    DOUBLE,
+    INT,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    Order,
+    is_nan,
+    key_of,
+    shown,
+)
 
 NUMERIC = (INT, BIGINT, DECIMAL, DOUBLE)
 EXACT_KINDS = (INT, BIGINT, DECIMAL)
-ORDERED = (INT, BIGINT, DOUBLE, DECIMAL, TEXT, TIMESTAMP, DATE)
+ORDERED = (INT, BIGINT, DOUBLE, DECIMAL, TEXT, BYTES, TIME, TIMESTAMP, DATE)
 
 
 @dataclass(frozen=True)
@@ -255,10 +270,10 @@ _MAKERS: dict[str, tuple[tuple[str, ...], Callable[[str], str], Callable[[list[A
     "BIT_OR({})": ((INT, BIGINT), _same, lambda v: _bits(v, operator.or_)),
     "BOOL_AND({})": ((BOOLEAN,), _same, lambda v: all(v) if v else None),
     "BOOL_OR({})": ((BOOLEAN,), _same, lambda v: any(v) if v else None),
-    "TOP({}, 2)": (ORDERED[:5], lambda k: "", lambda v: sorted(v, key=Order, reverse=True)[:2] or None),
+    "TOP({}, 2)": (ORDERED[:7], lambda k: "", lambda v: sorted(v, key=Order, reverse=True)[:2] or None),
     "ARRAY_AGG({})": (_ALL, lambda k: "", lambda v: v or None),
     "STRING_AGG({}, '|')": ((TEXT,), lambda k: "", lambda v: "|".join(v) if v else None),
-    "APPROX_COUNT_DISTINCT({})": (ORDERED[:5], lambda k: "", lambda v: len({key_of(x) for x in v})),
+    "APPROX_COUNT_DISTINCT({})": (ORDERED[:7], lambda k: "", lambda v: len({key_of(x) for x in v})),
 }
 _OF_PAIRS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[list[Pair]], Any]]] = {
     "ARG_MIN({}, {})": (_ALL, ORDERED, lambda pairs: _arg_extreme(pairs, False)),

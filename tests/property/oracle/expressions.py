@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import random
 from collections.abc import Callable
@@ -9,7 +11,27 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
-from tests.property.oracle.values import BIGINT, BOOLEAN, COMMON, DATE, DECIMAL, DOUBLE, INT, TEXT, TIMESTAMP, TYPES, Order, is_nan
+from millstream.engine.data.calendar import INT64_MAX, civil_from_days, days_from_civil, days_in_month
+
+from tests.property.oracle.values import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    COMMON,
+    DATE,
+    DAY,
+    DECIMAL,
+    DOUBLE,
+    INT,
+    SECOND,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TYPES,
+    Order,
+    is_nan,
+    time_text,
+)
 
 Row = dict[str, Any]
 Columns = list[tuple[str, str]]
@@ -52,6 +74,10 @@ def literal(value: Any, kind: str) -> Expr:
         text = text if text.count("e") == 1 or "CAST" in text else repr(value)
     elif kind == BOOLEAN:
         text = "TRUE" if value else "FALSE"
+    elif kind == BYTES:
+        text = f"x'{value.hex()}'"
+    elif kind == TIME:
+        text = f"TIME '{time_text(value)}'"
     return Expr(f"({text})" if text.startswith("-") else text, kind, lambda row: value)
 
 
@@ -119,7 +145,7 @@ class Maker:
         return {
             INT: self._whole, BIGINT: self._whole, DOUBLE: self._floating, DECIMAL: self._decimal, TEXT: self._text,
             BOOLEAN: self.condition,
-            TIMESTAMP: self._instant, DATE: self._date,
+            TIMESTAMP: self._instant, DATE: self._date, BYTES: self._bytes, TIME: self._time,
         }[kind](depth - 1)  # fmt: skip
 
     def _null(self, kind: str) -> Expr:
@@ -156,7 +182,13 @@ class Maker:
         return (max if greatest else min)(given, key=Order) if given else None
 
     def _whole(self, depth: int) -> Expr:
-        way = self.choice.choice(["+", "-", "*", "/", "%", "abs", "neg", "length", "cast", "sign"])
+        way = self.choice.choice(["+", "-", "*", "/", "%", "abs", "neg", "length", "cast", "sign", "bytes", "clock"])
+        if way == "bytes":
+            data = self.make(BYTES, depth)
+            return Expr(f"LENGTH({data.sql})", BIGINT, strict(len, data))
+        if way == "clock":
+            clock = self.make(TIME, depth)
+            return Expr(f"EXTRACT(MINUTE FROM {clock.sql})", BIGINT, strict(lambda v: v // (60 * SECOND) % 60, clock))
         if way == "length":
             text = self.make(TEXT, depth)
             return Expr(f"LENGTH({text.sql})", BIGINT, strict(len, text))
@@ -200,7 +232,7 @@ class Maker:
         return Expr(f"({a.sql} {way} {b.sql})", DECIMAL, strict(_decimal(way), a, b))
 
     def _text(self, depth: int) -> Expr:
-        way = self.choice.choice(["||", "upper", "substring", "replace", "cast", "concat"])
+        way = self.choice.choice(["||", "upper", "substring", "replace", "cast", "concat", "bytes"])
         a, b = self.make(TEXT, depth), self.make(TEXT, 0)
         if way == "||":
             return Expr(f"({a.sql} || {b.sql})", TEXT, strict(lambda x, y: x + y, a, b))
@@ -213,10 +245,55 @@ class Maker:
         if way == "cast":
             number = self.make(self.choice.choice(WHOLE), 0)
             return Expr(f"CAST({number.sql} AS TEXT)", TEXT, strict(str, number))
+        if way == "bytes":
+            return self._text_of_bytes(self.make(BYTES, depth))
         return Expr(f"CONCAT({a.sql}, {b.sql})", TEXT, lambda row: (a.value(row) or "") + (b.value(row) or ""))
+
+    def _text_of_bytes(self, data: Expr) -> Expr:
+        way = self.choice.choice(["hex", "base64", "utf8", "md5", "cast"])
+        if way == "cast":
+            return Expr(f"CAST({data.sql} AS TEXT)", TEXT, strict(lambda v: "\\x" + v.hex(), data))
+        if way == "md5":
+            return Expr(f"MD5({data.sql})", TEXT, strict(lambda v: hashlib.md5(v, usedforsecurity=False).hexdigest(), data))
+        make = {"hex": bytes.hex, "base64": lambda v: base64.b64encode(v).decode(), "utf8": _of_utf8}[way]
+        return Expr(f"ENCODE({data.sql}, '{way}')", TEXT, strict(make, data))
+
+    def _bytes(self, depth: int) -> Expr:
+        way = self.choice.choice(["||", "substring", "utf8", "back", "sha"])
+        if way == "utf8":
+            text = self.make(TEXT, depth)
+            return Expr(f"TO_BYTES({text.sql})", BYTES, strict(str.encode, text))
+        a = self.make(BYTES, depth)
+        if way == "||":
+            b = self.make(BYTES, 0)
+            return Expr(f"({a.sql} || {b.sql})", BYTES, strict(lambda x, y: x + y, a, b))
+        if way == "substring":
+            return Expr(f"SUBSTRING({a.sql}, 2, 3)", BYTES, strict(lambda x: x[1:4], a))
+        if way == "sha":
+            return Expr(f"SHA256({a.sql})", BYTES, strict(lambda x: hashlib.sha256(x).digest(), a))
+        encoding = self.choice.choice(["hex", "base64"])
+        return Expr(f"DECODE(ENCODE({a.sql}, '{encoding}'), '{encoding}')", BYTES, a.value)
+
+    def _time(self, depth: int) -> Expr:
+        way = self.choice.choice(["+", "-", "cast", "text"])
+        if way == "cast":
+            instant = self.make(TIMESTAMP, depth)
+            return Expr(f"CAST({instant.sql} AS TIME)", TIME, strict(lambda v: v % DAY, instant))
+        a = self.make(TIME, depth)
+        if way == "text":
+            return Expr(f"CAST(CAST({a.sql} AS TEXT) AS TIME)", TIME, a.value)
+        hours = self.choice.choice([1, 13, 24, 100])
+        moved = (hours if way == "+" else -hours) * 3_600 * SECOND
+        return Expr(f"({a.sql} {way} INTERVAL '{hours}' HOUR)", TIME, strict(lambda v: (v + moved) % DAY, a))
 
     def _instant(self, depth: int) -> Expr:
         a = self.make(TIMESTAMP, 0)
+        if self.choice.random() < 0.3:
+            n = self.make(INT, 0)
+            months, days = self.choice.choice([1, 3, 13]), self.choice.choice([0, 0, 2])
+            rest = f" {days} days" if days else ""
+            value = strict(lambda v, count: _later(v, count * months, count * days), a, n)
+            return Expr(f"({a.sql} + {n.sql} * INTERVAL '{months} months{rest}')", TIMESTAMP, value)
         if self.choice.random() < 0.5:
             return Expr(f"DATE_TRUNC('hour', {a.sql})", TIMESTAMP, strict(lambda v: v // 3_600_000_000 * 3_600_000_000, a))
         return a
@@ -240,7 +317,7 @@ class Maker:
             no = self.choice.choice(["", "NOT "])
             word = "TRUE" if wanted else "FALSE"
             return Expr(f"({a.sql} IS {no}{word})", BOOLEAN, lambda row: (a.value(row) is wanted) != bool(no))
-        kind = self.choice.choice(TYPES[:7])
+        kind = self.choice.choice(TYPES[:9])
         a = self.make(kind, depth)
         if way == "null":
             return Expr(f"({a.sql} IS NULL)", BOOLEAN, lambda row: a.value(row) is None)
@@ -258,6 +335,27 @@ class Maker:
             return Expr(f"({a.sql} BETWEEN {b.sql} AND {c.sql})", BOOLEAN, lambda row: _three(True, above(row), below(row)))
         operator = self.choice.choice(["=", "<>", "<", "<=", ">", ">="])
         return Expr(f"({a.sql} {operator} {b.sql})", BOOLEAN, strict(lambda x, y: compared(operator, x, y), a, b))
+
+
+def _of_utf8(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _later(us: int, months: int, days: int) -> int | None:
+    """The same day and time of another month, or its last day, and then so many days more; NULL beyond what there is."""
+    if abs(months) > 12 * 600_000:
+        return None
+    date, clock = divmod(us, DAY)
+    year, month, day = civil_from_days(date)
+    year, month = divmod(year * 12 + month - 1 + months, 12)
+    moved = days_from_civil(year, month + 1, min(day, days_in_month(year, month + 1)))
+    if abs(moved) > INT64_MAX // DAY - 1:
+        return None
+    later = moved * DAY + clock + days * DAY
+    return later if abs(later) <= INT64_MAX else None
 
 
 def _equal(a: Expr, b: Expr, row: Row) -> bool | None:

@@ -1,6 +1,6 @@
 """Values of every type, the awkward ones first, as Python holds them and as JSON shows them.
 
-INT and BIGINT are int, DECIMAL is Decimal, TIMESTAMP is int (microseconds), DATE is int (days), the others are what they are.
+INT and BIGINT are int, DECIMAL is Decimal, TIMESTAMP and TIME are int (microseconds), DATE is int (days), the others are what they are.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 
 INT, BIGINT, DOUBLE, DECIMAL = "INT", "BIGINT", "DOUBLE", "DECIMAL(12,2)"
 TEXT, BOOLEAN, TIMESTAMP, DATE = "TEXT", "BOOLEAN", "TIMESTAMP", "DATE"
-TYPES = (INT, BIGINT, DOUBLE, DECIMAL, TEXT, BOOLEAN, TIMESTAMP, DATE)
+BYTES, TIME = "BYTES", "TIME"
+TYPES = (INT, BIGINT, DOUBLE, DECIMAL, TEXT, BOOLEAN, TIMESTAMP, BYTES, TIME, DATE)
 SECOND = 1_000_000
+DAY = 86_400 * SECOND
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 COMMON: dict[str, list[Any]] = {
@@ -26,6 +28,8 @@ COMMON: dict[str, list[Any]] = {
     BOOLEAN: [True, False],
     TIMESTAMP: [0, -1, 1_772_946_000_000_000, 3_600_000_000],
     DATE: [0, -1, 20_520, 31],
+    BYTES: [b"", b"a", b"ab", b"\x00", b"\xff\x00"],
+    TIME: [0, 3_600 * SECOND, 43_200 * SECOND + 1, DAY - 1],
 }
 EXTREME: dict[str, list[Any]] = {
     INT: [2**31 - 1, -(2**31)],
@@ -36,6 +40,8 @@ EXTREME: dict[str, list[Any]] = {
     BOOLEAN: [True],
     TIMESTAMP: [-11_676_096_000_000_000, 253_402_300_799_999_999],
     DATE: [-135_140, 2_932_896],
+    BYTES: [bytes(range(256)), "é".encode()],
+    TIME: [86_399 * SECOND, 59_999_999],
 }
 
 
@@ -57,7 +63,16 @@ def as_json(value: Any, kind: str) -> Any:
         return (datetime.date(1970, 1, 1) + datetime.timedelta(days=value)).isoformat()
     if kind == DECIMAL:
         return str(value)
+    if kind == BYTES:
+        return "\\x" + value.hex()
+    if kind == TIME:
+        return time_text(value)
     return shown(value)
+
+
+def time_text(us: int) -> str:
+    """A time of day as it is written."""
+    return (EPOCH + datetime.timedelta(microseconds=us)).time().isoformat()
 
 
 def shown(value: Any) -> Any:
@@ -72,6 +87,8 @@ def shown(value: Any) -> Any:
         return {name: shown(v) for name, v in value.items()}
     if isinstance(value, datetime.datetime):
         return (value - EPOCH) // datetime.timedelta(microseconds=1)
+    if isinstance(value, datetime.time):
+        return ((value.hour * 60 + value.minute) * 60 + value.second) * SECOND + value.microsecond
     if isinstance(value, datetime.date):
         return (value - datetime.date(1970, 1, 1)).days
     return value

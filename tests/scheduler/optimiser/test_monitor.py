@@ -29,8 +29,33 @@ def test_twenty_seconds_with_ten_percent_are_missed_beyond_22_and_met_again_at_2
     assert states(TWENTY, 21.9, 22.0, 22.1, 21.0, 20.1, 20.0, 21.0) == [met, met, missed, missed, missed, met, met]
 
 
-def test_before_the_first_result_nothing_is_said_and_silence_ends_a_miss() -> None:
+def test_before_the_first_result_nothing_is_said_and_a_miss_ends_when_nothing_waits() -> None:
     assert states(TWENTY, None, 30.0, None) == [TargetState.UNKNOWN, TargetState.MISSED, TargetState.MET]
+
+
+def test_while_no_rows_come_nothing_is_said_of_latency() -> None:
+    """Ten seconds after the last row, at once after a miss; by rows without results a target is met; memory is judged all the same."""
+    met, missed, idle = TargetState.MET, TargetState.MISSED, TargetState.IDLE
+    monitor = Monitor()
+
+    def state(
+        at_s: int, latency_s: float | None, memory: float = 0.0, *, came: bool = False, target: ServiceTarget = TWENTY
+    ) -> TargetState:
+        return monitor.observe(Q, target, Observation(at_s * S, None if latency_s is None else latency_s * S, memory, came)).state
+
+    assert [state(1, 5.0, came=True), state(5, None, came=True), state(14, None), state(15, None), state(16, None)] == [
+        met, met, met, idle, idle]  # fmt: skip
+    assert [state(17, None, came=True), state(18, 30.0), state(19, None), state(20, 30.0), state(21, 3.0)] == [
+        met,
+        missed,
+        idle,
+        missed,
+        met,
+    ]
+    held = ServiceTarget(latency_ns=20.0 * S, memory_bytes=100.0)
+    assert [state(22, 1.0, target=held), state(40, None, 200.0, target=held), state(41, None, target=held)] == [met, missed, idle]
+    only = ServiceTarget(memory_bytes=100.0)
+    assert [state(42, 1.0, target=only), state(90, None, target=only)] == [met, met]
 
 
 def test_a_verdict_says_since_when_by_how_much_and_how_often() -> None:

@@ -1,0 +1,124 @@
+"""The sockets of HTTP's peers: uvicorn, with bounds on how long a peer may keep a connection without using it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from millstream.client.errors import MillstreamError
+from millstream.client.gateway.access import Settings
+from millstream.client.gateway.http import limits
+from millstream.client.gateway.http.app import application
+from millstream.client.gateway.http.connections import Connections, Held
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class BoundedHttp(H11Protocol):
+    """A connection that is cut when no whole request comes in time, or when the peer takes nothing of an answer."""
+
+    _due: asyncio.TimerHandle | None = None  # when a request must have begun
+    _stuck: asyncio.TimerHandle | None = None  # when an answer must have been taken
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Let the first request come, unless there are too many connections to even say so."""
+        super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) > 2 * self.limit_concurrency:
+            transport.abort()
+        self._await_request()
+
+    def on_response_complete(self) -> None:
+        """Let the next request come."""
+        self._await_request()
+        super().on_response_complete()
+
+    def _await_request(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        self._due = self.loop.call_later(limits.REQUEST_S_MAX, self._cut_without_request)
+
+    def _cut_without_request(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Wait for the peer, not for ever."""
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(limits.WRITE_S_MAX, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the times."""
+        super().connection_lost(exc)
+        for timer in (self._due, self._stuck):
+            if timer is not None:
+                timer.cancel()
+
+
+class _Server(uvicorn.Server):
+    """One that leaves the process's signals alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpListener:
+    """All peers of one port."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.held = Held()
+        self.connections = Connections(settings.access, settings.connections_max)
+        self._settings = settings
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port. OSError when it is taken."""
+        settings = self._settings
+        app = application(self.connections, self.held, settings.cors_origins, settings.connections_max)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=128)
+        tls: dict[str, Any] = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key} if settings.tls_cert else {}
+        config = uvicorn.Config(
+            app,
+            http=BoundedHttp,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=settings.connections_max + 1,
+            timeout_keep_alive=limits.KEEP_ALIVE_S,
+            timeout_graceful_shutdown=limits.STOP_S,
+            h11_max_incomplete_event_size=limits.HEAD_BYTES_MAX,
+            **tls,
+        )
+        self._server = _Server(config)
+        self._task = asyncio.get_running_loop().create_task(self._server.serve([listening]))
+        while not self._server.started:
+            if self._task.done():
+                await self._task
+                raise MillstreamError("internal", "the HTTP server did not start")
+            await asyncio.sleep(0)
+        return int(listening.getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close the port, let answers under way end for a moment, and close every connection."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+            for connection in list(self._server.server_state.connections):
+                connection.transport.abort()
+        await self.connections.close()
