@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from millstream.client.benchmarks.attacks import ATTACKS, Target
 from millstream.client.benchmarks.chain_workload import NAME, PLAN, STREAM
@@ -24,6 +25,7 @@ from millstream.client.connection import connect_async
 
 TOKENS = {"admin": "all", "writer": "rows", "reader": "nothing"}
 TABLE = "CREATE TABLE held (k BIGINT, v TEXT, PRIMARY KEY (k))"
+QUERY = "hostile"
 TABLE_ROWS = 10_000
 TEXT = "v" * 500
 ANSWER_S = 30.0
@@ -36,7 +38,9 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
     lost: list[str] = []
     for kind in (None, *ATTACKS):
         with daemon("--no-rewrite", *options()) as server, asyncio.Runner(loop_factory=_new_loop) as runner:
-            line, missing = runner.run(_measure(kit, server, kind))
+            target = Target(server.port, TOKENS["reader"], NAME, "held", QUERY)
+            attack = partial(attacking, kind, target)
+            line, missing = runner.run(measured(kit, server, f"hostile-{kind or 'none'}", attack))
         lines.append(line)
         if missing:
             lost.append(f"{kind}: {missing}")
@@ -78,16 +82,14 @@ def attacking(kind: str | None, target: Target, seconds: float) -> Iterator[None
         process.wait()
 
 
-async def _measure(kit: Kit, server: Daemon, kind: str | None) -> tuple[Figures, int]:
-    """Return figures, and how many tuples had no result."""
+async def measured(kit: Kit, server: Daemon, name: str, attack: Callable[[float], AbstractContextManager[None]]) -> tuple[Figures, int]:
+    """Return the figures of honest work beside an attack of so many seconds, and how many tuples had no result."""
     tuples = WARM_UP + kit.size(3 * RATE_PER_S, RATE_PER_S // 4)
-    query = "hostile"
     arrived_ns, prices = [0] * tuples, [0.0] * tuples
-    await prepare(server, query)
-    target = Target(server.port, TOKENS["reader"], NAME, "held", query)
-    async with await connect_async(server.address, TOKENS["admin"], client_id="honest") as client, await client.subscribe(query) as results:
+    await prepare(server, QUERY)
+    async with await connect_async(server.address, TOKENS["admin"], client_id="honest") as client, await client.subscribe(QUERY) as results:
         seconds = tuples / RATE_PER_S + 1.0
-        with attacking(kind, target, seconds), Sender(server.port, tuples, RATE_PER_S, TOKENS["writer"]) as sender:
+        with attack(seconds), Sender(server.port, tuples, RATE_PER_S, TOKENS["writer"]) as sender:
             await asyncio.to_thread(sender.begin)
             with no_collector():
                 try:
@@ -99,4 +101,4 @@ async def _measure(kit: Kit, server: Daemon, kind: str | None) -> tuple[Figures,
     kit.require(all(found == price(i) * 1.1 for i, found in enumerate(prices) if arrived_ns[i]), "another price than by hand")
     waits = sorted((at - sender.due_ns(i)) / 1e6 for i, at in enumerate(arrived_ns) if i >= WARM_UP and at)
     figures = {"p50_ms": percentile(waits, 0.50), "p99_ms": percentile(waits, 0.99)} if waits else {"p50_ms": 1e9, "p99_ms": 1e9}
-    return {"name": f"hostile-{kind or 'none'}", **figures, "peak_rss_mb": server.peak_rss_mb()}, missing
+    return {"name": name, **figures, "peak_rss_mb": server.peak_rss_mb()}, missing
