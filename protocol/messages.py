@@ -378,7 +378,7 @@ class Notice:
     """A sentence for people that belongs to no request.
 
     `code` `shed`: rows that this connection published were dropped before the queries of a class; `slowed`: its credit is held back,
-    and by whom.
+    and by whom; `progress`: how much of the history is read that its FETCH asked for, once a second.
     """
 
     code: str

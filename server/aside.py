@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.engine.data.errors import EngineError
+from millstream.protocol.messages import Notice
 from millstream.server.errors import ServerError
 from millstream.server.lean import give_way
 from millstream.server.net.session import Running, Session
@@ -56,8 +57,11 @@ class Aside:
         """Answer a FETCH outside this process, when its peer's turn has come; given up when the session gives it up."""
         from millstream.server.statements import language
 
+        def tell(fraction: float) -> None:
+            session.send(Notice("progress", f"{fraction:.0%} of the history is read"))
+
         done: asyncio.Future[Any] = self._loop.create_future()
-        session.running = running = Running(done)
+        session.running = running = Running(done, tell)
         asked = None
 
         async def ask() -> Question:

@@ -60,12 +60,22 @@ def connection_options(command: Command) -> Command:
             from millstream.client.blocking import connect
 
             client = connect(server, token, tls or tls_ca)
-            client.on_notice(lambda code, message: warn(message) if code in TOLD_ALWAYS else courtesy(message))
+            client.on_notice(told)
             return client
 
         return command(*args, connect=connected, **options)
 
     return wrapped  # type: ignore[return-value]
+
+
+def told(code: str, message: str) -> None:
+    """Show a notice of the server: losses always, the others to people."""
+    if code == "progress":
+        progress(message)
+    elif code in TOLD_ALWAYS:
+        warn(message)
+    else:
+        courtesy(message)
 
 
 format_option = click.option(
@@ -108,6 +118,12 @@ def courtesy(text: str) -> None:
         click.echo(text, err=True)
 
 
+def progress(text: str) -> None:
+    """Say on a terminal how far something is, in the place of what was said of it before; an empty text takes that away."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}\r", err=True, nl=False)
+
+
 def warn(text: str) -> None:
     """Say something that must not be missed."""
     click.echo(text, err=True)
@@ -148,6 +164,7 @@ def in_force(table: pa.Table) -> pa.Table:
 
 def show_answer(answer: Answer, format: str | None) -> None:
     """Print what a statement answered: its table if it has one, its notices. A plan is one object where JSON is asked for."""
+    progress("")
     plan = answer.info.get("plan") if format == "json" else None
     if isinstance(plan, dict):
         output().write(json.dumps(plan, ensure_ascii=False).encode() + b"\n")

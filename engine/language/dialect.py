@@ -278,10 +278,10 @@ class ExpressionParser(parser.Parser):
     }
 
     def _bytes(self, token: Token) -> exp.Expr:
-        """Read x'0aff'; a number of hexadecimal digits, which the tokenizer gives in the same way, is refused."""
-        written = self.sql[token.start : token.end + 1]
-        if written[:1] == "0":
-            raise _refuse(f"'{written}' is not a number", token, "write it in decimal digits; bytes are x'0aff'")
+        """Read `x'0aff'`; `0x0aff` makes the same token, but looks like a number."""
+        text = self.sql[token.start : token.end + 1]
+        if text[:1].isdigit():
+            raise _refuse(f"'{text}' is not a number", token, "write its decimal digits, or bytes as in x'0aff'")
         return self.expression(exp.HexString(this=token.text), token)
 
     def _number_or_duration(self, token: Token) -> exp.Expr:

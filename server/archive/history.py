@@ -1,8 +1,8 @@
 """The past of a stream in arrival order: committed files, then what the journal has beyond them, each row with the W that it met.
 
 A reader opens a file when its turn has come, and holds one batch of each file that is open; files of different days cover the same
-arrival numbers, so they are read side by side. Rows outside bounds of event time are passed over by file, row group and row: W before the
-rows that are left is known all the same.
+arrival numbers, so they are read side by side. Rows outside bounds of event time are passed over by file, row group and row, those that the
+conditions of a query leave out by file and row group: W before the rows that are left is known all the same.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from millstream.engine.data.schema import ARCHIVE_COLUMNS, StreamDefinition
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.flow.replay import PastControl, PastItem, PastRows
+from millstream.engine.plan.demands import Demand
 from millstream.server.archive.manifest import ArchiveFile, ArchiveState
 from millstream.server.archive.pieces import Control, WatermarkRule, controls_in
 from millstream.server.archive.places import Place
@@ -57,24 +58,51 @@ class TimeBounds:
 NO_BOUNDS = TimeBounds()
 
 
+def demanded_times(definition: StreamDefinition, demands: Sequence[Demand]) -> TimeBounds:
+    """Return the bounds of event time that follow from what is demanded of a stream's columns."""
+    position = time_position(definition)
+    demand = next((d for d in demands if d.position == position), None)
+    if demand is None:
+        return NO_BOUNDS
+    type_ = definition.schema.fields[demand.position].type
+
+    def time(value: Any) -> int | None:
+        if value is None:
+            return None
+        return int(event_times(column_from_arrow(pa.array([value], type=arrow_type(type_)), type_), definition.time)[0])
+
+    greatest_us = time(demand.greatest)
+    return TimeBounds(time(demand.least), None if greatest_us is None else greatest_us + 1)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPast:
-    """The committed files of a stream as they stood once. It can be pickled, and read in another process."""
+    """The committed files of a stream as they stood once. It can be pickled, and read in another process.
+
+    `bounds` are those of the rows that are yielded; where no row of a file or row group meets `demands`, it is not read.
+    """
 
     where: Place
     definition: StreamDefinition
     state: ArchiveState
     bounds: TimeBounds = NO_BOUNDS
+    demands: tuple[Demand, ...] = ()
 
     @property
     def gone_before_us(self) -> int | None:
         """Before which event time rows that are asked for may be kept no longer; None when all are there."""
-        complete_us, from_us = self.state.complete_from_us, self.bounds.from_us
-        return None if complete_us is None or (from_us is not None and from_us >= complete_us) else complete_us
+        complete_us = self.state.complete_from_us
+        asked = [b.from_us for b in (self.bounds, demanded_times(self.definition, self.demands)) if b.from_us is not None]
+        return None if complete_us is None or (asked and max(asked) >= complete_us) else complete_us
+
+    def may_hold(self, least_us: int | None, greatest_us: int | None) -> bool:
+        """Whether rows with these least and greatest event times may be asked for."""
+        demanded = demanded_times(self.definition, self.demands)
+        return self.bounds.may_hold(least_us, greatest_us) and demanded.may_hold(least_us, greatest_us)
 
     def items(self, lo: int = 0) -> Iterator[PastItem]:
         """Yield what came from the arrival number `lo` on, in order. EngineError when a file cannot be read."""
-        files = [f for f in self.state.files if f.hi > lo and (self.bounds.may_hold(f.time_min_us, f.time_max_us) or f.controls)]
+        files = [f for f in self.state.files if f.hi > lo and (self.may_hold(f.time_min_us, f.time_max_us) or f.controls)]
         try:
             yield from _Merging(self, files, lo).items()
         except (OSError, pa.ArrowException) as error:
@@ -95,7 +123,7 @@ class _OpenFile:
         self.controls: list[Control] = [c for c in controls_in(self._parquet) if c[0] >= lo]
         groups = (
             [g for g in range(self._parquet.num_row_groups) if self._may_hold(g)]
-            if past.bounds.may_hold(file.time_min_us, file.time_max_us)
+            if past.may_hold(file.time_min_us, file.time_max_us)
             else []
         )
         self._batches = self._parquet.iter_batches(BATCH_ROWS, row_groups=groups)
@@ -109,19 +137,24 @@ class _OpenFile:
         arrivals = by_name.get(ARCHIVE_COLUMNS[0])
         if arrivals is not None and arrivals.has_min_max and arrivals.max < self._lo:
             return False
-        return self._past.bounds.may_hold(*self._times(by_name))
-
-    def _times(self, by_name: Mapping[str, Any]) -> tuple[int | None, int | None]:
-        """Return the least and the greatest event time of a row group; None where its statistics do not say."""
         definition = self._past.definition
         position = time_position(definition)
-        column = None if position is None else definition.schema.fields[position]
-        said = None if column is None else by_name.get(column.name)
-        if column is None or said is None or not said.has_min_max:
-            return None, None
-        ends = column_from_arrow(pa.array([said.min, said.max], type=arrow_type(column.type)), column.type)
-        least, greatest = event_times(ends, definition.time).tolist()
-        return least, greatest
+        ends = None if position is None else self._ends(by_name, position)
+        if ends is not None and not self._past.bounds.may_hold(*event_times(ends, definition.time).tolist()):
+            return False
+        for demand in self._past.demands:
+            ends = self._ends(by_name, demand.position)
+            if ends is not None and not demand.may_hold(*(_plain(value) for value in ends.values)):
+                return False
+        return True
+
+    def _ends(self, by_name: Mapping[str, Any], position: int) -> Column | None:
+        """Return the least and the greatest value of a column in a row group; None where its statistics do not say."""
+        field = self._past.definition.schema.fields[position]
+        said = by_name.get(field.name)
+        if said is None or not said.has_min_max:
+            return None
+        return column_from_arrow(pa.array([said.min, said.max], type=arrow_type(field.type)), field.type)
 
     def advance(self) -> None:
         """Go on to the next batch with rows; `rows` is None when there is none."""
@@ -137,6 +170,10 @@ class _OpenFile:
         """Close the file."""
         self._parquet.close()
         self._opened.close()
+
+
+def _plain(value: Any) -> Any:
+    return value.as_py() if isinstance(value, pa.Scalar) else int(value)
 
 
 def past_rows(definition: StreamDefinition, batch: Any, bounds: TimeBounds, lo: int) -> PastRows | None:

@@ -25,6 +25,7 @@ from millstream.server.journal.store import FORMAT_VERSION
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
     from millstream.engine.flow.sources import Reservation, Source
+    from millstream.engine.plan.demands import Demand
     from millstream.server.archive.archiver import Archives, Step
     from millstream.server.archive.history import TimeBounds
     from millstream.server.durability.catching_up import CatchingUp
@@ -284,8 +285,11 @@ class Journaling:
 
         return HeldRows(definition, self.host.network.ingress.next_seq - 1, blocks)
 
-    def past(self, definition: StreamDefinition, bounds: TimeBounds | None) -> HeldPast:
-        """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock."""
+    def past(self, definition: StreamDefinition, bounds: TimeBounds | None, demands: tuple[Demand, ...] = ()) -> HeldPast:
+        """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock.
+
+        Stored rows that do not meet `demands` may be left out.
+        """
         from millstream.server.archive.history import NO_BOUNDS, StoredPast, journal_items  # loaded by the first that needs it
         from millstream.server.archive.manifest import ArchiveState
         from millstream.server.archive.pieces import WatermarkRule
@@ -304,7 +308,7 @@ class Journaling:
                     yield from (r for r in found if r.stream == number and r.kind != DEFINITION and state.upto <= r.lo < upto)
 
         rule = partial(WatermarkRule, definition, state.watermark_us)
-        past = None if archive is None else StoredPast(archive.where, definition, state, bounds or NO_BOUNDS)
+        past = None if archive is None else StoredPast(archive.where, definition, state, bounds or NO_BOUNDS, demands)
         position = self.host.network.ingress.next_seq - 1
         return HeldPast(definition, position, lambda: journal_items(definition, rule(), records(), bounds or NO_BOUNDS), past)
 

@@ -21,6 +21,7 @@ from millstream.server.host.queries import Query
 if TYPE_CHECKING:
     from millstream.engine.data.schema import TableDefinition
     from millstream.engine.flow.replay import PastItem, PastSources
+    from millstream.engine.plan.demands import Demand
     from millstream.scheduler.optimiser.contract import Decision, TargetVerdict
     from millstream.server.archive.archiver import Archives
     from millstream.server.archive.history import StoredPast, TimeBounds
@@ -148,8 +149,11 @@ class Durability(Protocol):
         """Return the rows of a stream that are kept. To be called under the ingress lock."""
         ...
 
-    def past(self, definition: StreamDefinition, bounds: TimeBounds | None) -> HeldPast:
-        """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock."""
+    def past(self, definition: StreamDefinition, bounds: TimeBounds | None, demands: tuple[Demand, ...] = ()) -> HeldPast:
+        """Return the whole history of a stream within bounds, with None what the journal has of it. To be called under the ingress lock.
+
+        Stored rows that do not meet `demands` may be left out.
+        """
         ...
 
     def take_sync(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from millstream.protocol.connection import Connection, RowsChunk
@@ -107,9 +107,10 @@ class SessionServices(PublishingServices, Protocol):
 class Running:
     """What is done aside for a request: its outcome goes to `done`, on the loop, unless it was given up before."""
 
-    def __init__(self, done: asyncio.Future[Any]) -> None:
+    def __init__(self, done: asyncio.Future[Any], tell: Callable[[float], None] = lambda _: None) -> None:
         self._done = done
         self._is_given_up = False
+        self._tell = tell
 
     def is_given_up(self) -> bool:
         """Say whether nobody waits any more; from any thread."""
@@ -119,6 +120,11 @@ class Running:
         """Wait no more: whoever waited gets GivenUp at once, and what runs ends as soon as it asks."""
         self._is_given_up = True
         self.fail(GivenUp("the request was cancelled while it ran"))
+
+    def tell(self, fraction: float) -> None:
+        """Say what part of the work is done, if somebody waits; on the loop."""
+        if not self._done.done():
+            self._tell(fraction)
 
     def settle(self, outcome: Any) -> None:
         """Give the outcome; what comes too late is closed if it can be."""

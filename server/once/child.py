@@ -2,8 +2,9 @@
 
 A question is a frame of JSON (its bounds), one of the users' functions that it calls, one of itself without its rows, and one for each
 block of rows; an empty frame ends it. The answer is a frame of JSON, which says what was wrong or what goes with the rows, and one of
-the rows in Arrow's stream format. The bounds on memory and processor time are set before the question is read: what exceeds them ends
-the process, or is told. The process ends with its input, and with the server when that closes the lifeline.
+the rows in Arrow's stream format. While a history is read, frames of JSON before it say how much of it has been. The bounds on memory
+and processor time are set before the question is read: what exceeds them ends the process, or is told. The process ends with its input,
+and with the server when that closes the lifeline.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import pickle
 import resource
 import sys
+import time
 from typing import Any, BinaryIO
 
 from millstream.server.functions.child import die_with_the_server
@@ -20,6 +22,7 @@ from millstream.server.functions.frames import HEADER, next_frame
 
 NICE = 10  # behind the server's own threads, which answer everybody
 _DATA = "VmData:"
+PROGRESS_S = 1.0  # between two frames of progress
 
 
 def main() -> None:
@@ -36,10 +39,26 @@ def main() -> None:
     from millstream.server.once import question  # noqa: F401  before the memory is bounded, as it is of every question
 
     while head := next_frame(requests):
-        told, payload = _answered(json.loads(head), requests)
+        told, payload = _answered(json.loads(head), requests, _Progress(answers))
         _write(answers, json.dumps(told).encode())
         _write(answers, payload)
         answers.flush()
+
+
+class _Progress:
+    """Tells how much of a history has been read, now and then."""
+
+    def __init__(self, answers: BinaryIO) -> None:
+        self._answers = answers
+        self._told_s = time.monotonic()
+
+    def __call__(self, fraction: float) -> None:
+        """Tell it, unless that was just done."""
+        now_s = time.monotonic()
+        if now_s - self._told_s >= PROGRESS_S:
+            self._told_s = now_s
+            _write(self._answers, json.dumps({"progress": fraction}).encode())
+            self._answers.flush()
 
 
 def _write(answers: BinaryIO, payload: Any) -> None:
@@ -47,14 +66,14 @@ def _write(answers: BinaryIO, payload: Any) -> None:
     answers.write(payload)
 
 
-def _answered(bounds: dict[str, Any], requests: BinaryIO) -> tuple[dict[str, Any], Any]:
+def _answered(bounds: dict[str, Any], requests: BinaryIO, progress: _Progress) -> tuple[dict[str, Any], Any]:
     """Return what is told of the answer, and its rows."""
     from millstream.engine.data.errors import EngineError
 
     _bound(bounds["memory_bytes_max"], bounds["cpu_s_max"])
     functions: dict[str, Any] = {}
     try:
-        return _computed(bounds, requests, functions)
+        return _computed(bounds, requests, functions, progress)
     except EngineError as problem:
         return {"error": {"code": problem.code, "message": problem.message, "hint": problem.hint}}, b""
     except (MemoryError, RecursionError) as problem:
@@ -85,7 +104,7 @@ def _memory_bytes() -> int | None:
     return int(found.split()[1]) * 1024
 
 
-def _computed(bounds: dict[str, Any], requests: BinaryIO, functions: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+def _computed(bounds: dict[str, Any], requests: BinaryIO, functions: dict[str, Any], progress: _Progress) -> tuple[dict[str, Any], Any]:
     from millstream.server.functions.process import FunctionProcess
     from millstream.server.once.question import answer_of
     from millstream.server.once.transport import unpacked
@@ -97,7 +116,7 @@ def _computed(bounds: dict[str, Any], requests: BinaryIO, functions: dict[str, A
     while payload := next_frame(requests):
         name, block = unpacked(payload, functions.__getitem__)
         blocks.setdefault(name, []).append(block)
-    outcome = answer_of(asked.with_rows(blocks))
+    outcome = answer_of(asked.with_rows(blocks), progress)
     assert outcome.answer is not None
     rows = _encoded(outcome.answer)
     if len(rows) > bounds["answer_bytes_max"]:

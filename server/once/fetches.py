@@ -28,6 +28,10 @@ class Awaited(Protocol):
         """Say whether nobody waits any more; from any thread."""
         ...
 
+    def tell(self, fraction: float) -> None:
+        """Say what part of the work is done."""
+        ...
+
     def settle(self, outcome: Any) -> None:
         """Give the outcome."""
         ...
@@ -135,8 +139,13 @@ class Fetches:
 
     def _ask(self, worker: Worker, question: Question, running: Awaited, loop: asyncio.AbstractEventLoop) -> None:
         """Run on a thread of its own."""
+
+        def progress(fraction: float) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(running.tell, fraction)
+
         try:
-            settle = partial(running.settle, worker.ask(question, running.is_given_up))
+            settle = partial(running.settle, worker.ask(question, running.is_given_up, progress))
         except Exception as error:
             settle = partial(running.fail, error)
         with suppress(RuntimeError):  # the loop has ended, and with it whoever waited

@@ -5,7 +5,7 @@ Nothing in it points back to the running engine, so it may be computed while tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +68,14 @@ class _Blocks:
         return iter(self.blocks)
 
 
-def answer_of(question: Question) -> Outcome:
-    """Return the answer. Raises the engine's errors."""
+def answer_of(question: Question, progress: Callable[[float], None] | None = None) -> Outcome:
+    """Return the answer; `progress` is told which part of a history has been read. Raises the engine's errors."""
     physical = question.physical
     if question.copied is not None:
         trains, notices = question.copied.finish(changes=physical.change_kind is not None), list[str]()
     else:
         engine = PrivateEngine()
-        trains = _run(question, engine)
+        trains = _run(question, engine, progress)
         notices = _notices(question.held, engine)
     schema = physical.schema
     batches = [ResultShape(schema).batch(train) for train in trains]
@@ -87,13 +87,13 @@ def answer_of(question: Question) -> Outcome:
     return Outcome(notices=tuple(notices), info=dict(question.info), answer=NamedResult("answer", schema, batches))
 
 
-def _run(question: Question, engine: PrivateEngine) -> list[Train]:
+def _run(question: Question, engine: PrivateEngine, progress: Callable[[float], None] | None) -> list[Train]:
     streams: list[HeldRows] = []
     pasts: dict[str, Iterator[PastItem]] = {}
     for name, rows in question.held.items():
         if isinstance(rows, HeldPast):
             engine.add_stream(rows.definition)
-            pasts[name] = rows.items()
+            pasts[name] = rows.items() if progress is None else _watched(rows, progress)
         elif name in question.tables:
             engine.add_table(question.tables[name], rows)
         else:
@@ -102,6 +102,18 @@ def _run(question: Question, engine: PrivateEngine) -> list[Train]:
     for name, derived in question.derived.items():
         engine.add_derived(name, derived)
     return engine.replay(question.physical, pasts) if pasts else engine.run(question.physical, streams)
+
+
+def _watched(held: HeldPast, progress: Callable[[float], None]) -> Iterator[PastItem]:
+    """Yield what is held, and tell how far its arrival numbers have come: those of all streams are read in one order."""
+    from millstream.engine.flow.replay import PastRows
+
+    first: int | None = None
+    for item in held.items():
+        seq = int(item.seqs[-1]) if isinstance(item, PastRows) else item.seq
+        first = seq if first is None else first
+        progress(min(1.0, (seq - first) / max(1, held.position + 1 - first)))
+        yield item
 
 
 def _notices(held: Mapping[str, HeldRows | HeldPast], engine: PrivateEngine) -> list[str]:

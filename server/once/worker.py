@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -69,10 +69,13 @@ class Worker:
         """Whether its process runs."""
         return self._process is not None and self._process.poll() is None
 
-    def ask(self, question: Question, is_given_up: Asks) -> Outcome:
-        """Return the answer. GivenUp when nobody waits any more, Exhausted when it wanted too much, the engine's errors as they are."""
+    def ask(self, question: Question, is_given_up: Asks, progress: Callable[[float], None] = lambda _: None) -> Outcome:
+        """Return the answer; `progress` is told what part of a history has been read, while it is.
+
+        GivenUp when nobody waits any more, Exhausted when it wanted too much, the engine's errors as they are.
+        """
         try:
-            told, rows = self._asked(question, is_given_up)
+            told, rows = self._asked(question, is_given_up, progress)
         except PeerGone:
             raise self._ended() from None
         except BaseException:  # the process waits in the middle of a question
@@ -95,7 +98,7 @@ class Worker:
 
     # -- a question -----------------------------------------------------------------------------------------------------------
 
-    def _asked(self, question: Question, is_given_up: Asks) -> tuple[dict[str, Any], bytes]:
+    def _asked(self, question: Question, is_given_up: Asks, progress: Callable[[float], None]) -> tuple[dict[str, Any], bytes]:
         if not self.is_warm:
             self.close()
             self._start()
@@ -108,7 +111,9 @@ class Worker:
         for named in question.blocks():
             self._write(packed(named, called), is_given_up)
         self._write(b"", is_given_up)
-        return json.loads(self._read(is_given_up)), self._read(is_given_up)
+        while "progress" in (told := json.loads(self._read(is_given_up))):
+            progress(float(told["progress"]))
+        return told, self._read(is_given_up)
 
     def _outcome(self, question: Question, told: dict[str, Any], rows: bytes) -> Outcome:
         if "error" in told:

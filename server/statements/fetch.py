@@ -15,6 +15,7 @@ from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupp
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.statements import Fetch
+from millstream.engine.plan.demands import Demand, demands_of
 from millstream.engine.plan.join_binder import check_times, table_of_rows
 from millstream.engine.plan.logical import Aggregate, walk_plan
 from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
@@ -156,7 +157,8 @@ def _over_held(
                 elif name in kept:
                     held[name] = results_held(queries[name], kept[name])
                 elif history and isinstance(relation := host.catalog.relation(table_of_rows(name) or name), StreamDefinition):
-                    held[name] = _past_held(host, relation, history.get(name), reads)
+                    demands = demands_of(planned.logical) if planned.streams == (name,) else ()
+                    held[name] = _past_held(host, relation, history.get(name), reads, demands)
                 else:
                     held[name] = _relation_held(host, name)
 
@@ -174,13 +176,15 @@ def _over_held(
     )
 
 
-def _past_held(host: EngineHost, stream: StreamDefinition, bounds: TimeBounds | None, reads: list[StreamArchive]) -> HeldPast:
+def _past_held(
+    host: EngineHost, stream: StreamDefinition, bounds: TimeBounds | None, reads: list[StreamArchive], demands: tuple[Demand, ...]
+) -> HeldPast:
     assert host.journaling is not None
     archive = None if host.journaling.archives is None else host.journaling.archives.find(stream.name)
     if archive is not None:
         archive.readers += 1
         reads.append(archive)
-    return replace(host.journaling.past(stream, bounds), definition=without_sides(stream))
+    return replace(host.journaling.past(stream, bounds, demands), definition=without_sides(stream))
 
 
 def _relation_held(host: EngineHost, name: str) -> HeldRows:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from millstream.client import cli
+from millstream.client.commands import common
 from millstream.client.commands.publish import READ_BYTES
 from millstream.client.installed import own_entry
 from millstream.protocol import messages as m
@@ -440,3 +441,13 @@ def test_rows_are_published_as_they_are_typed(threaded: ThreadedServer) -> None:
         process.stdin.close()
         assert process.stderr is not None
         assert (process.stderr.read(), process.wait(20)) == (b"s: 3 rows accepted, 0 refused\n", 0)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_told_on_a_terminal_and_replaced_by_what_follows(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    common.told("progress", "42% of the history is read")
+    common.told("slowed", "a publisher waits")
+    assert ("\r\x1b[K42% of the history is read\r" in capsys.readouterr().err) == terminal

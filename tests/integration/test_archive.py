@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.engine.language.parse import parse_statement
 from millstream.server.archive import history, pieces
 from millstream.server.archive.history import past_rows
 from millstream.server.journal.disk import SystemDisk
 from millstream.server.journal.salvage import salvage
+from millstream.server.once.worker import Worker
+from millstream.server.statements.fetch import fetch
 
 from tests.support.failing_disk import FailingDisk
 from tests.support.live_server import Harness, running
@@ -357,5 +363,104 @@ def test_files_days_and_row_groups_without_rows_that_are_asked_for_are_not_read(
             late = history.StoredPast(archive.where, archive.definition, archive.state)
             assert [int(v) for item in late.items(lo=41) for v in item.columns[2].values] == list(range(41, 60))  # type: ignore[union-attr]
             assert sum(read) == 20
+
+    asyncio.run(test())
+
+
+def test_a_fetch_of_history_tells_how_much_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    eager = "from millstream.server.once import child; child.PROGRESS_S = 0.0; child.main()"
+    monkeypatch.setattr(Worker.__init__, "__defaults__", ((sys.executable, "-c", eager),))
+    told: list[tuple[str, str]] = []
+
+    async def test() -> None:
+        async with running(data_dir="data", **SETTINGS) as harness:
+            client = await harness.client()
+            client.on_notice(lambda code, message: told.append((code, message)))
+            await client.execute(STREAM.format("journal", ""))
+            for part in range(4):
+                await client.publish("s", rows(part * 10, part * 10 + 10))
+                await settle(harness)
+            assert (await fetched(client, "SELECT COUNT(*) AS n FROM s HISTORY")) == [{"n": 40}]
+            assert told
+            assert {code for code, _ in told} == {"progress"}
+            parts = [int(message.removesuffix("% of the history is read")) for _, message in told]
+            assert parts == sorted(parts)
+            assert parts[-1] > 90
+            told.clear()
+            assert len(await fetched(client, "SELECT v FROM s")) == 40
+            assert not told
+
+    asyncio.run(test())
+
+
+QUESTIONS = [
+    ("SELECT k, v FROM s HISTORY WHERE {}", True),
+    ("SELECT k, COUNT(*) AS n, SUM(v) AS total FROM s HISTORY WHERE {} GROUP BY k", True),
+    ("SELECT window_end, k, COUNT(*) AS n, MAX(v) AS m FROM s HISTORY [RANGE 12 HOURS SLIDE 4 HOURS] WHERE {} GROUP BY k", True),
+    ("SELECT window_end, COUNT(*) AS n FROM s HISTORY [RANGE 6 HOURS SLIDE 6 HOURS] WHERE {}", True),
+    ("SELECT window_end, k, COUNT(*) AS n FROM s HISTORY [SESSION 2 HOURS] WHERE {} GROUP BY k", False),
+    ("SELECT v, COUNT(*) AS n FROM s HISTORY [RANGE 3 HOURS] WHERE {} GROUP BY v", True),
+    ("SELECT window_end, COUNT(*) AS n FROM s HISTORY [RANGE 6 HOURS SLIDE 6 HOURS] WHERE {} EMIT EMPTY", False),
+    ("SELECT a.v AS a, b.v AS b FROM s HISTORY a JOIN s HISTORY b ON a.v = b.v WITHIN 1 HOUR WHERE a.{} AND b.{}", False),
+]
+CONDITIONS = [
+    ("v = 37", 1), ("v BETWEEN 20 AND 22", 1), ("v IN (40, 42)", 1), ("v < 5 AND v >= 3", 1), ("50 <= v", 3), ("k = 'c'", None),
+    ("k > 'f'", 0), ("ts >= 86400 AND ts < 90000", 1), ("v = 7 OR v = 50", None), ("v <> 3", None), ("v = 1000", 0), ("d > 57e0", None),
+]  # fmt: skip
+
+
+def test_row_groups_that_do_not_meet_the_conditions_are_not_read_and_the_answers_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers are compared with those of the same questions where every row group is read."""
+    monkeypatch.setattr(pieces, "ROW_GROUP_ROWS", 4)
+    read: list[int] = []
+
+    def counted(definition: Any, batch: Any, bounds: Any, lo: int) -> Any:
+        read.append(batch.num_rows)
+        return past_rows(definition, batch, bounds, lo)
+
+    monkeypatch.setattr(history, "past_rows", counted)
+    create = (
+        "CREATE STREAM s (ts BIGINT, k TEXT, v BIGINT, d DOUBLE) TIMESTAMP BY ts UNIT s DELAY 2 HOURS DURABILITY journal ARCHIVE"
+        " PARTITION BY DAY"
+    )
+
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(create)
+            draw = random.Random(4)
+            for part in range(3):
+                some = [
+                    {"ts": max(0, n * DAY_S // 20 - draw.choice((0, 0, 3_000, 12_000))), "k": "abcde"[n // 4 % 5], "v": n, "d": float(n)}
+                    for n in range(part * 20, part * 20 + 20)
+                ]
+                await client.publish("s", some)
+                await settle(harness)
+            host = harness.server.application.host
+
+            def asked(text: str) -> tuple[list[dict[str, Any]], int]:
+                read.clear()
+                statement = parse_statement(f"FETCH {text}")
+                answer = fetch(host, statement, None).answer  # type: ignore[arg-type]
+                return [row for batch in answer.batches for row in pa.Table.from_batches([batch]).to_pylist()], sum(read)
+
+            for number, (question, may_prune) in enumerate(QUESTIONS):
+                for condition, groups in CONDITIONS if number < 2 else CONDITIONS[number % 3 :: 3]:
+                    text = question.format(condition, condition)
+                    if "a.{}" in question and not condition.startswith(("v BETWEEN", "v = 1000")):
+                        continue
+                    found, rows_read = asked(text)
+                    with monkeypatch.context() as plain:
+                        plain.setattr(sys.modules[fetch.__module__], "demands_of", lambda _: ())
+                        expected, all_rows = asked(text)
+                    assert found == expected, text
+                    assert all_rows % 60 == 0
+                    if not may_prune:
+                        assert rows_read == all_rows, text
+                    elif groups is not None:
+                        assert rows_read <= (groups + 2) * 4 < 60, text
 
     asyncio.run(test())
