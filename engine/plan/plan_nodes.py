@@ -27,7 +27,6 @@ from millstream.engine.plan.from_binder import Environment, bind_named, unnested
 from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
 from millstream.engine.plan.join_conditions import Bound
 from millstream.engine.plan.over import RANKS, ranked
-from millstream.engine.plan.over_aggregates import frame_of, over_node
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.steps import (
     WINDOW_ROLES,
@@ -390,6 +389,8 @@ class NodeReader:
         return logical.Lag(attributes=attributes, input=node, value=value, offset=offset, partition=partition)
 
     def _over(self, fields: Fields, outer: bool) -> logical.Node:
+        from millstream.engine.plan.over_aggregates import over_node  # few plans have frames
+
         self._only(fields, "input", "parts")
         node = self._input(fields, outer)
         logical.check_append_only(node, "OVER")
@@ -404,6 +405,8 @@ class NodeReader:
 
     def _over_part(self, value: Any, path: str, scope: Scope) -> tuple[OverPart, list[str]]:
         """Read {frame, partition_by, calls}; return the names of the calls with it."""
+        from millstream.engine.plan.over_aggregates import frame_of
+
         if not isinstance(value, Mapping):
             raise InvalidDefinition(f"{path} must be a map of frame, partition_by and calls")
         fields = Fields(value, path)
