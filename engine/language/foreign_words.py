@@ -339,7 +339,7 @@ FUNCTIONS = (
     ),
     ("FORMAT | PRINTF", "PostgreSQL, Spark", "join texts with ||"),
     ("COUNT_IF | COUNTIF", "Spark", "write COUNT(*) FILTER (WHERE …)"),
-    ("REGEXP_EXTRACT | REGEXP_SUBSTR", "Flink, ksqlDB, Spark, PostgreSQL", r"write REGEXP_REPLACE(t, '^.*(pattern).*$', '\1')"),
+    ("REGEXP_SUBSTR", "PostgreSQL, Spark", "write REGEXP_EXTRACT(t, 'pattern')"),
     ("LOCATE", "Flink, Spark", "write STRPOS(t, part)"),
     ("TO_NUMBER", "PostgreSQL, Spark", "write CAST(t AS DOUBLE)"),
     ("WIDTH_BUCKET", "PostgreSQL, Spark", "write FLOOR((x - low) / (high - low) * n) + 1"),

@@ -294,7 +294,7 @@ def bound_text(lower: int | None, upper: int | None) -> str:
         return f"within {duration_text(upper)}"
     least = "" if lower is None else f"{duration_text(lower)} <= "
     most = "" if upper is None else f" <= {duration_text(upper)}"
-    return f"{least}right.time - left.time{most}"
+    return f"{least}right.time - left.time{most}" if least or most else "at any time"
 
 
 def _join(node: Any) -> str:

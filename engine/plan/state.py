@@ -56,6 +56,8 @@ def unbounded_state(query: PhysicalQuery) -> tuple[str, ...]:
             found.append("the state of this OVER grows with the number of partitions; RANGE from so much time PRECEDING bounds it")
         elif isinstance(recipe, recipes.DistinctRecipe) and recipe.window is None:
             found.append("the state of this DISTINCT grows with the number of different rows; a window bounds it")
+        elif isinstance(recipe, recipes.JoinRecipe) and recipe.lower_us is recipe.upper_us is None:
+            found.append("the state of this join grows with both streams; WITHIN bounds it")
         elif isinstance(recipe, recipes.JoinRecipe) and None in (recipe.lower_us, recipe.upper_us):
             found.append("the state of this join grows on one side, as its bound in time is one-sided; WITHIN bounds both")
     return tuple(dict.fromkeys(found))
