@@ -310,7 +310,6 @@ FUNCTIONS = (
     ("CUMULATIVE_SUM", "InfluxDB", "write ISTREAM(SELECT SUM(x) AS total FROM s)"),
     ("PREV | PRIOR", "Esper", "write LAG(x, 1) OVER (PARTITION BY k)"),
     ("AVEDEV", "Esper", "write STDDEV(x)"),
-    ("NTH_VALUE", "PostgreSQL, Spark", "write ARRAY_AGG(x)[n]"),
     ("UNIX_TIMESTAMP | TO_UNIX_TIMESTAMP", "Flink, Spark, ksqlDB", "write EXTRACT(EPOCH FROM ts)"),
     (
         "TO_TIMESTAMP_LTZ | TIMESTAMP_MILLIS | FROM_UNIXTIME_MILLIS",
