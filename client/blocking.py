@@ -10,14 +10,17 @@ import asyncio
 import datetime as dt
 import threading
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.client.connection import CONNECT_SECONDS_MAX, Answer, AsyncClient, Query, Tls, connect_async
 from millstream.client.errors import MillstreamError
+from millstream.client.notebook import POINTS_MAX, REDRAW_S, LivePlot
 from millstream.client.publisher import Acknowledgement, Publisher
 from millstream.client.subscriber import Ending, Lost, Subscription
+from millstream.client.typed import Made, maker
 from millstream.protocol.types import Column
+from millstream.protocol.values.rows import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -225,6 +228,18 @@ class BlockingSubscription:
         """Return all results until the end as one pandas frame. MillstreamError when pandas is not installed."""
         return self._client._run(self._subscription.to_pandas())
 
+    def plot(
+        self, x: str, y: str | Sequence[str], *, seconds: float | None = None, points_max: int = POINTS_MAX, redraw_s: float = REDRAW_S
+    ) -> Any:
+        """Draw the last `points_max` results as they come, and return the figure of matplotlib. A notebook shows it where this is called.
+
+        It ends with the query, after `seconds`, or when you interrupt it; the subscription can then go on. MillstreamError (`unsupported`)
+        when matplotlib is not installed, (`unknown_name`) for a column that the query does not have.
+        """
+        drawing = LivePlot(self.query, [column.name for column in self.columns], x, y, points_max)
+        drawing.follow(self.next_item, seconds, redraw_s)
+        return drawing.figure
+
     @property
     def reconnects(self) -> int:
         """How often the connection was made anew."""
@@ -347,8 +362,15 @@ class Client:
 
         return BlockingSubscription(self, self._run(start()))
 
+    def rows(self, query: str | BlockingQuery, kind: type[Made], **options: Any) -> Iterator[Made]:
+        """Yield the results of a query as objects of a data class. See `AsyncClient.rows`."""
+        with self.subscribe(query, **options) as subscription:
+            make = maker(kind, [column.name for column in subscription.columns])
+            for batch in subscription:
+                yield from map(make, rows_of(batch))
+
     def publish(self, stream: str, data: Any) -> Acknowledgement:
-        """Publish an Arrow table or batch, a pandas frame or a list of dicts; returns once everything is settled."""
+        """Publish an Arrow table or batch, a pandas frame, or a list of dicts or data class objects; returns once all is settled."""
         return self._run(self._client.publish(stream, data))
 
     def publisher(self, stream: str, name: str | None = None) -> BlockingPublisher:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import html
 import ssl
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -13,10 +14,12 @@ from weakref import WeakSet
 from millstream.client import data as conversion
 from millstream.client.address import parse_address, tls_context
 from millstream.client.errors import MillstreamError
+from millstream.client.notebook import plan_svg, table_html
 from millstream.client.publisher import Acknowledgement, Publisher
 from millstream.client.reconnection import Reconnection
 from millstream.client.statements import query_statement, quoted
 from millstream.client.subscriber import DEFAULT_BYTES_WINDOW, DEFAULT_ROWS_WINDOW, Pending, Subscription
+from millstream.client.typed import Made, maker
 from millstream.client.wire import Wire
 from millstream.protocol.batches import arrow_schema, decode_table
 from millstream.protocol.errors import RemoteProtocolError
@@ -135,6 +138,14 @@ class Answer:
         """Return the rows as a pandas frame. MillstreamError when pandas is not installed, or the rows come by subscribing."""
         return conversion.to_pandas(self.to_arrow())
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a plan as a picture, rows as a table, notices below."""
+        plan = self.info.get("plan")
+        parts = [plan_svg(plan)] if isinstance(plan, dict) else []
+        if self.columns and not (self.continuous and not self.durable):
+            parts.append(table_html(self.to_arrow()))
+        return "".join([*parts, *(f"<p>{html.escape(notice)}</p>" for notice in self.notices)])
+
     def _check_is_whole(self) -> None:
         """A SELECT without a name has no rows of its own: an empty table would say that there are none."""
         if self.continuous and not self.durable and self.query is not None:
@@ -249,8 +260,19 @@ class AsyncClient:
 
         return Pending(start)
 
+    async def rows(self, query: str | Query, kind: type[Made], **options: Any) -> AsyncIterator[Made]:
+        """Yield the results of a query as objects of a data class, by name of column; `options` are those of `subscribe`.
+
+        MillstreamError (`data`) when the class is none, or wants a column that the query does not have.
+        """
+        async with self.subscribe(query, **options) as subscription:
+            make = maker(kind, [column.name for column in subscription.columns])
+            async for batch in subscription:
+                for row in rows_of(batch):
+                    yield make(row)
+
     async def publish(self, stream: str, data: Any) -> Acknowledgement:
-        """Publish an Arrow table or batch, a pandas frame or a list of dicts; returns once everything is settled.
+        """Publish an Arrow table or batch, a pandas frame, or a list of dicts or data class objects; returns once all is settled.
 
         Rows that do not fit the stream are in `rejected`, the others are accepted. Columns are matched by name.
         """

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
+from millstream.client.typed import as_map
 from millstream.protocol import limits
 from millstream.protocol.batches import arrow_type, columns_of
 from millstream.protocol.types import Column
@@ -163,7 +164,9 @@ class RowShaper:
         self._names = frozenset(name.lower() for _, name in self._instants)
 
     def shaped(self, row: Any) -> Any:
-        """Return one row (a map or a list) as the wire takes it. MillstreamError (`data`) for anything else."""
+        """Return one row (a map, a list, or an object of a data class) as the wire takes it. MillstreamError (`data`) for anything else."""
+        if not isinstance(row, dict | list | tuple):
+            row = as_map(row)
         if not self._names:
             return plain_row(row)
         if isinstance(row, Mapping):
@@ -197,7 +200,7 @@ def plain_row(row: Any) -> Any:
         return {str(name): plain_value(value) for name, value in row.items()}
     if isinstance(row, list | tuple):
         return [plain_value(value) for value in row]
-    raise MillstreamError("data", f"a row is a dict or a list, not {type(row).__name__}")
+    raise MillstreamError("data", f"a row is a dict, a list or an object of a data class, not {type(row).__name__}")
 
 
 def _nested(value: Any, levels: int) -> Any:

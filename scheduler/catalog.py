@@ -266,7 +266,8 @@ def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int 
     if row is None and spec.name == AUTO:
         raise PolicyError(f"policy '{AUTO}' is for the start of a server: fcfs, and cqc with a load manager", hint="name one of these")
     if row is None:
-        raise PolicyError(f"unknown policy '{spec.name}'", hint="known are " + ", ".join(CATALOG))
+        hint = f"a file of your own is user:file={spec.name}" if spec.name.endswith(".py") else "known are " + ", ".join(CATALOG)
+        raise PolicyError(f"unknown policy '{spec.name}'", hint=hint)
     options = _options(row, spec)
     _refuse_nonsense(options, {key for key, _ in spec.options})
     ranking = _user(options, user_calls) if row.name == "user" else row.ranking(options) if row.ranking else None

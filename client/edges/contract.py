@@ -27,13 +27,15 @@ class ConnectorError(Exception):
 class Message:
     """One message of a source: bytes for the source's format to read, or values by name where there is nothing to read.
 
-    `time_us` is when the other side says that it came (microseconds since 1970), None where it does not say.
+    `time_us` is when the other side says that it came (microseconds since 1970), None where it does not say. `header` is the first line of
+    a CSV file, which names the fields.
     """
 
     value: bytes | Mapping[str, Any]
     topic: str = ""
     key: bytes | None = None
     time_us: int | None = None
+    header: bytes | None = None
 
     @property
     def size(self) -> int:

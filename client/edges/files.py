@@ -34,6 +34,7 @@ class FilesSource:
         self._name = ""
         self._offset = 0
         self._inode = 0
+        self._header: bytes | None = None
         self._written_ns = self._done = 0  # when a file that is done was last written, and which it was
 
     def open(self, options: ConnectorOptions, position: bytes | None) -> None:
@@ -84,9 +85,9 @@ class FilesSource:
         is_first = self._offset == 0
         self._offset += length
         if is_first and self._skips_header and lines:
-            lines = lines[1:]
+            self._header, lines = lines[0].rstrip(b"\r"), lines[1:]
         position = json.dumps({"file": self._name, "offset": self._offset, "inode": self._inode}).encode()
-        messages = [Message(line.rstrip(b"\r"), topic=self._name) for line in lines if line.strip()]
+        messages = [Message(line.rstrip(b"\r"), topic=self._name, header=self._header) for line in lines if line.strip()]
         return MessageBatch(messages, position) if messages else None
 
     # --- which file ---
@@ -130,6 +131,8 @@ class FilesSource:
 
     def _open_file(self, path: Path, offset: int) -> bool:
         self._file = path.open("rb")
+        if offset and self._skips_header:
+            self._header = self._file.readline(LINE_BYTES_MAX).rstrip(b"\r\n")
         status = os.fstat(self._file.fileno())
         self._inode, self._name, self._offset, self._rest = status.st_ino, path.name if self._is_folder else self._path.name, offset, b""
         return True

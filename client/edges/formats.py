@@ -57,20 +57,43 @@ def _json(value: bytes) -> Any:
         raise Unreadable(f"not JSON ({error})") from None
 
 
-def _csv_reader(header: str) -> Callable[[bytes], Any]:
-    names = [name.strip() for name in header.split(",")]
+def _record(value: bytes) -> list[str]:
+    try:
+        records = list(csv.reader([value.decode("utf-8-sig")], strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise Unreadable(f"not CSV ({error})") from None
+    return records[0] if records else []
 
-    def read(value: bytes) -> Any:
-        try:
-            records = list(csv.reader([value.decode()], strict=True))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise Unreadable(f"not CSV ({error})") from None
-        fields = records[0] if records else []
+
+class _CsvReader:
+    """Reads records by the names of the option `header`, else of the first line of their file, else of the stream's columns."""
+
+    def __init__(self, header: str | None, columns: Sequence[str], paths: Mapping[str, Path] | None) -> None:
+        self._columns = columns
+        self._asked = [str(path[1]) for path in (paths or {}).values() if path[0] == "payload" and len(path) > 1]
+        self._is_given = header is not None
+        self._names = list(columns) if header is None else [name.strip() for name in header.split(",")]
+        self._line: bytes | None = None
+        self._problem = ""
+
+    def read(self, message: Message) -> dict[str, str | None]:
+        assert isinstance(message.value, bytes)
+        if not self._is_given and message.header is not None and message.header != self._line:
+            self._take_header(message.header)
+        fields, names = _record(message.value), self._names
+        if self._problem:
+            raise Unreadable(self._problem)
         if len(fields) != len(names):
-            raise Unreadable(f"{len(fields)} fields, the header has {len(names)}")
+            raise Unreadable(f"{len(fields)} fields, the header has {len(names)}; header = 'a, b' names the fields: {', '.join(names)}")
         return {name: field or None for name, field in zip(names, fields, strict=True)}
 
-    return read
+    def _take_header(self, line: bytes) -> None:
+        self._line, self._names, self._problem = line, [name.strip() for name in _record(line)], ""
+        missing = next((name for name in self._asked if name not in self._names), None)
+        if missing is not None:
+            self._problem = f"the first line of the file has no {missing}, it has {', '.join(self._names)}"
+        elif not self._asked and not set(self._names) & set(self._columns):
+            self._problem = f"the first line of the file names no column; header = '{', '.join(self._columns)}' says what the fields are"
 
 
 def _text_reader(pattern: str | None) -> Callable[[bytes], Any]:
@@ -104,13 +127,13 @@ class RowReader:
         form = options.text("format", "json")
         if form not in FORMATS:
             raise ConnectorError(f"there is no format {form}; there are {', '.join(FORMATS)}")
-        header = options.maybe("header")
-        if form == "csv":
-            self._read = _csv_reader(header if header is not None else ",".join(column.name for column in columns))
-        else:
-            self._read = _json if form == "json" else _text_reader(options.maybe("pattern"))
+        self._csv: _CsvReader | None = None
         said = options.maybe("columns")
         self._paths = None if said is None else parse_columns(said)
+        if form == "csv":
+            self._csv = _CsvReader(options.maybe("header"), [column.name for column in columns], self._paths)
+        else:
+            self._read = _json if form == "json" else _text_reader(options.maybe("pattern"))
         names = {column.name for column in columns}
         for name in self._paths or ():
             if name not in names:
@@ -145,7 +168,9 @@ class RowReader:
     def _payload(self, message: Message) -> Any:
         if message.size > MESSAGE_BYTES_MAX:
             raise Unreadable(f"{message.size} bytes, {MESSAGE_BYTES_MAX} are the most")
-        return message.value if isinstance(message.value, Mapping) else self._read(message.value)
+        if isinstance(message.value, Mapping):
+            return message.value
+        return self._read(message.value) if self._csv is None else self._csv.read(message)
 
     def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
         for name, value in row.items():

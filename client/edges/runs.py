@@ -146,6 +146,8 @@ class SourceRun(ConnectorRun):
         ack = publisher.flush()
         self._told["rows"] += ack.accepted
         self._told["refused"] += ack.rejected_rows
+        if ack.rejected:
+            self._told["last_error"] = f"{ack.rejected_rows} rows refused, the first: {ack.rejected[0].reason}"[:500]
         connector.settled(position)
 
 

@@ -6,6 +6,7 @@ whatever the zone. Timestamps that are not adjusted are local times, and refused
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.protocol.values.mapping import ColumnMap
 
 BATCH_ROWS = 65_536
+HIDDEN = ("_", ".")
 FORMATS: dict[str, str] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -42,6 +44,16 @@ FORMATS: dict[str, str] = {
 def file_format(path: Path) -> str | None:
     """Return csv, tsv, jsonl, parquet or arrow by the file's extension, None when it has none of ours."""
     return FORMATS.get(split_name(path)[0].suffix.lower())
+
+
+def files_at(path: str) -> list[Path]:
+    """Return the files that a path means: itself, those of a folder and below it, or those a pattern matches; sorted by name."""
+    place = Path(path)
+    if place.is_file():
+        return [place]
+    if not place.is_dir():
+        return sorted(found for one in glob.glob(path, recursive=True) if (found := Path(one)).is_file())
+    return sorted(p for p in place.rglob("*") if p.is_file() and not any(part.startswith(HIDDEN) for part in p.relative_to(place).parts))
 
 
 class Reader:
@@ -144,14 +156,20 @@ def _arrow(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
 
 
 def _parquet(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
+    parquet = checked_parquet(file, name, coercer)
+    instants = int96_columns(parquet)
+    yield from _numbered((as_instants(batch, instants) for batch in parquet.iter_batches(batch_size=BATCH_ROWS)), coercer)
+
+
+def checked_parquet(file: BinaryIO | str, name: str, coercer: Coercer) -> Any:
+    """Return an open Parquet file whose columns can give good rows; InvalidDefinition when they cannot."""
     # INT96 in nanoseconds ends in 2262; read as microseconds it reaches every year.
     import pyarrow.parquet as pq  # brings file systems of clouds with it, which takes longer than many a script
 
     parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     check_columns(name, parquet.schema_arrow.names, coercer)
-    instants = int96_columns(parquet)
-    refuse_local_event_time(name, parquet.schema_arrow, instants, coercer)
-    yield from _numbered((_as_instants(batch, instants) for batch in parquet.iter_batches(batch_size=BATCH_ROWS)), coercer)
+    refuse_local_event_time(name, parquet.schema_arrow, int96_columns(parquet), coercer)
+    return parquet
 
 
 def int96_columns(parquet: Any) -> frozenset[str]:
@@ -160,7 +178,8 @@ def int96_columns(parquet: Any) -> frozenset[str]:
     return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
 
 
-def _as_instants(batch: Any, names: frozenset[str]) -> Any:
+def as_instants(batch: Any, names: frozenset[str]) -> Any:
+    """Return a batch or table whose columns of these names are instants, not local times."""
     for position, field in enumerate(batch.schema):
         if field.name in names and pa.types.is_timestamp(field.type) and field.type.tz is None:
             instants = batch.column(position).cast(pa.timestamp(field.type.unit, "UTC"))

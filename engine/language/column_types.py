@@ -100,6 +100,7 @@ TYPE_NAMES: dict[str, DataType] = {
 }
 NESTED_NAMES = ("STRUCT", "ROW", "MAP", "ARRAY", "LIST")
 TIMESTAMP_DIGITS_MAX = 6
+PARAMETER_DIGITS_MAX = 9
 DECIMAL_NAMES = ("DECIMAL", "NUMERIC")
 
 
@@ -250,9 +251,17 @@ def type_of_node(node: exp.DataType, line: int | None, column: int | None) -> Da
         return types.list_of(type_of_node(node.expressions[0], line, column))
     if node.this == exp.DType.USERDEFINED:
         return type_named(str(node.args.get("kind", "")).upper(), (), token)
-    return type_named(str(node.this.value).upper(), parameters_of_node(node), token)
+    return type_named(str(node.this.value).upper(), parameters_of_node(node, line, column), token)
 
 
-def parameters_of_node(node: exp.DataType) -> tuple[int, ...]:
-    """Return the numbers in parentheses after a type's name."""
-    return tuple(int(p.this.this) for p in node.expressions if isinstance(p, exp.DataTypeParam))
+def parameters_of_node(node: exp.DataType, line: int | None, column: int | None) -> tuple[int, ...]:
+    """Return the numbers in parentheses after a type's name; TypeProblem for anything else."""
+    found = []
+    for parameter in node.expressions:
+        if isinstance(parameter, exp.DataTypeParam):
+            text = parameter.this.sql()
+            if not (text.isascii() and text.isdigit() and len(text) <= PARAMETER_DIGITS_MAX):
+                message = f"{text} after {node.this.value} is no whole number"
+                raise TypeProblem(message, hint="write a length or digits, as in VARCHAR(20) or DECIMAL(12, 2)", line=line, column=column)
+            found.append(int(text))
+    return tuple(found)

@@ -273,7 +273,15 @@ class ExpressionParser(parser.Parser):
     PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
         **parser.Parser.PRIMARY_PARSERS,
         TokenType.NUMBER: lambda self, token: self._number_or_duration(token),
+        TokenType.HEX_STRING: lambda self, token: self._bytes(token),
     }
+
+    def _bytes(self, token: Token) -> exp.Expr:
+        """Read `x'0aff'`; `0x0aff` makes the same token, but looks like a number."""
+        text = self.sql[token.start : token.end + 1]
+        if text[:1].isdigit():
+            raise _refuse(f"'{text}' is not a number", token, "write its decimal digits, or bytes as in x'0aff'")
+        return self.expression(exp.HexString(this=token.text), token)
 
     def _number_or_duration(self, token: Token) -> exp.Expr:
         """Read a number, or a duration such as `10 SECONDS` when a unit follows."""

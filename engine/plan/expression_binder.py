@@ -416,9 +416,10 @@ class ExpressionBinder:
 
     def _cast(self, node: exp.Cast) -> Expression:
         place = place_of(node)
-        target = type_of_node(node.to, place.line if place else None, place.column if place else None)
+        line, column = (place.line, place.column) if place else (None, None)
+        target = type_of_node(node.to, line, column)
         quiet = isinstance(node, exp.TryCast)
-        parameters = parameters_of_node(node.to)
+        parameters = parameters_of_node(node.to, line, column)
         rounded = target == TIMESTAMP and bool(parameters)
         if isinstance(node.this, exp.Literal) and node.this.is_string and target != TEXT and target.is_ordered and not rounded:
             try:

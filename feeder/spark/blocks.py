@@ -5,7 +5,6 @@ A row that a stream would refuse is refused here too and has no place in the ord
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +19,12 @@ from millstream.engine.data.schema import OnError, StreamDefinition
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MIN
-from millstream.engine.ingest.coerce import coerce_batch
-from millstream.engine.ingest.readers import Reader, file_format
+from millstream.engine.ingest.coerce import coerce_batch, coercer_for
+from millstream.engine.ingest.readers import Reader, as_instants, checked_parquet, file_format, files_at, int96_columns
 from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.order import steps_of
 from millstream.protocol.values.packed import split_name, unpacked
 from pyarrow import parquet
-
-HIDDEN = ("_", ".")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +68,11 @@ class Rows:
 
 
 def files_of(path: str) -> list[str]:
-    """Return the files that a path means: itself, those of a folder and below it, or those a pattern matches; sorted by name.
+    """Return the files that a path means (`files_at`).
 
     SourceError when there are none, or some of them are of no format that is known.
     """
-    place = Path(path)
-    if place.is_dir():
-        found = sorted(
-            p for p in place.rglob("*") if p.is_file() and not any(part.startswith(HIDDEN) for part in p.relative_to(place).parts)
-        )
-    else:
-        found = [place] if place.is_file() else sorted(Path(p) for p in glob.glob(path, recursive=True))
+    found = files_at(path)
     if not found:
         raise SourceError(f"there are no files at {path}", hint="give a file, a folder or a pattern such as 'rows/*.parquet'")
     odd = next((p for p in found if file_format(p) is None), None)
@@ -90,13 +81,17 @@ def files_of(path: str) -> list[str]:
     return [str(p) for p in found]
 
 
-def blocks_of(stream: str, path: str) -> list[Block]:
-    """Return the blocks of a path, in order. Parquet files are opened for the number of their row groups."""
+def blocks_of(stream: str, path: str, definition: StreamDefinition) -> list[Block]:
+    """Return the blocks of a path, in order. Parquet files are opened for their columns and the number of their row groups.
+
+    InvalidDefinition when a Parquet file's columns can give no good row.
+    """
     found: list[Block] = []
     for file in files_of(path):
         groups: Sequence[int | None] = (None,)
         if file_format(Path(file)) == "parquet":
-            groups = range(parquet.read_metadata(file).num_row_groups)
+            with checked_parquet(file, Path(file).name, coercer_for(definition, ignore_extra=True)) as opened:
+                groups = range(opened.num_row_groups)
         found += [Block(stream, len(found) + i, file, group) for i, group in enumerate(groups)]
     return found
 
@@ -149,13 +144,14 @@ def read_block(block: Block, definition: StreamDefinition, wanted: Collection[in
             assert form is not None
             reader = Reader(opened, Path(block.path).name, form, definition)
             return _rows(definition, position, list(reader.chunks()), reader)
-    with parquet.ParquetFile(block.path) as file:
+    coercer = coercer_for(definition, ignore_extra=True)
+    with checked_parquet(block.path, Path(block.path).name, coercer) as file:
         names = None
         if _fits(file.schema_arrow, definition):
             fields = definition.schema.fields
             names = [f.name for i, f in enumerate(fields) if i in wanted or i == position or not f.nullable]
-        table = file.read_row_group(block.group, columns=names, use_threads=False)
-    return _rows(definition, position, [coerce_batch(table, definition, ignore_extra=True)])
+        table = as_instants(file.read_row_group(block.group, columns=names, use_threads=False), int96_columns(file))
+    return _rows(definition, position, [coercer.arrow(table)])
 
 
 def _rows(definition: StreamDefinition, position: int, parts: Sequence[Any], reader: Reader | None = None) -> Rows:

@@ -153,7 +153,7 @@ class SparkScript:
         for stream in streams:
             given = self.inputs[stream]
             if isinstance(given, str | Path):
-                plain += blocks_of(stream, str(given))
+                plain += blocks_of(stream, str(given), self.script.streams[stream])
             else:
                 if stream not in self._blocks:
                     self._blocks[stream] = blocks_of_frame(given, self.script.streams[stream])

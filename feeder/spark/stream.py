@@ -156,11 +156,11 @@ class StreamRun:
         streams = [s for s in self.sources if s in plan.streams]
         streams += [s for s in plan.streams if s not in streams]
         blocks = []
+        definitions = {s: self.script.streams[s] for s in streams}
         for stream in streams:
-            mine = [block for path in files.get(stream, ()) for block in blocks_of(stream, path)]
+            mine = [block for path in files.get(stream, ()) for block in blocks_of(stream, path, definitions[stream])]
             blocks += [type(b)(b.stream, i, b.path, b.group) for i, b in enumerate(mine)]
         with_steps = len(streams) > 1 or plan.needs_moves
-        definitions = {s: self.script.streams[s] for s in streams}
         rows = context.parallelize(blocks, max(1, min(len(blocks), context.defaultParallelism)))
         facts: list[BlockFacts] = rows.map(lambda block: facts_of(block, definitions[block.stream], with_steps)).collect()
         placement = placement_of(definitions, facts, before.greatest_us)

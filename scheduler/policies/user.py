@@ -87,6 +87,8 @@ def _in_words(path: str, work: Callable[[], Answer]) -> Answer:
 def _text(problem: BaseException) -> str:
     """Return what an exception of the user's code says. That is the user's code too, and may raise in turn."""
     try:
+        if isinstance(problem, AttributeError) and isinstance(problem.obj, UnitView):
+            return f"a unit has no {problem.name}; it has {', '.join(UnitView.__slots__[1:])}"
         return f"{problem}" if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
     except (LeftBehind, KeyboardInterrupt):
         raise

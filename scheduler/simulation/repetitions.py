@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +121,14 @@ def every_run(policies: Sequence[str], seeds: Sequence[int], sweep: Sweep | None
     return [found[key] for key in sorted(found)]
 
 
+def check_measures(chosen: Sequence[str], known: Iterable[str]) -> None:
+    """Raise `SimulationError` for a measure that there is not."""
+    known = list(known)
+    unknown = next((name for name in chosen if name not in known), None)
+    if unknown is not None:
+        raise SimulationError(f"there is no measure {unknown}", hint="they are " + ", ".join(known))
+
+
 # What is drawn unless other measures are asked for, with words for it.
 _DRAWN = {
     "response_ms_mean": "mean response time, ms",
@@ -138,9 +146,7 @@ def mean_panels(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], measures
     """
     known = [name for name in rows[0] if name + SUFFIX in rows[0]]
     chosen = [name for name in _DRAWN if name in known] or known[:4] if measures is None else list(measures)
-    unknown = [name for name in chosen if name not in known]
-    if unknown:
-        raise SimulationError(f"there is no measure {unknown[0]}", hint="they are " + ", ".join(known))
+    check_measures(chosen, known)
     numeric = [key for key in keys[1:] if all(isinstance(row[key], int | float) for row in rows)]
     swept = max(numeric, key=lambda key: len({row[key] for row in rows}), default=None)
     lines: dict[str, list[Mapping[str, Any]]] = {}

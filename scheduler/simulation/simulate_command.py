@@ -97,6 +97,7 @@ def simulate(
     a selectivity stand for operators. The same seed gives the same bytes. Several seeds give means with their 95% intervals.
     """
     from millstream.scheduler.errors import SchedulerError
+    from millstream.scheduler.simulation.errors import SimulationError
     from millstream.scheduler.simulation.plots import draw, kind_of
     from millstream.scheduler.simulation.repetitions import Sweep, every_run, mean_panels, parse_seeds, together
 
@@ -106,8 +107,11 @@ def simulate(
         names = split_policies(policies)
         if plot is not None:
             kind_of(plot)
+        elif measures is not None:
+            raise SimulationError("--measure says what to draw, and nothing is drawn", hint="name a picture with --plot FILE")
+        drawn = None if measures is None else [one.strip() for one in measures.split(",")]
         distributions = plot is not None and sweep is None and len(chosen) == 1 and measures is None
-        runs = _Runs(workload, load, settings, sweep, keep=distributions)
+        runs = _Runs(workload, load, settings, sweep, drawn, keep=distributions)
         total = len(names) * len(chosen) * (1 if sweep is None else len(sweep.values))
         with RunProgress(total, sys.stderr) as progress:
             rows = every_run(names, chosen, sweep, progress.around(runs.run))
@@ -122,7 +126,6 @@ def simulate(
         if plot is not None and distributions:
             _plot(work, runs.outcomes, plot)
         elif plot is not None:
-            drawn = None if measures is None else [one.strip() for one in measures.split(",")]
             draw(mean_panels(together(rows, keys), keys, drawn), work.name, plot)
     except SchedulerError as problem:
         raise click.ClickException(str(problem)) from problem
@@ -166,10 +169,15 @@ SWEPT = ("load", "train", "decision-us", "evaluation-us")
 
 
 class _Runs:
-    """Runs the workload for a policy, a seed and a value of the sweep. `work` is the last one that was run, `outcomes` what is kept."""
+    """Runs the workload for a policy, a seed and a value of the sweep. `work` is the last one that was run, `outcomes` what is kept.
 
-    def __init__(self, path: Path, load: str | None, options: Mapping[str, Any], sweep: Sweep | None, *, keep: bool) -> None:
-        self._path, self._load, self._options, self._keep = path, load, options, keep
+    The first run shows which measures there are: SimulationError where one of `drawn` is none, before the others are run.
+    """
+
+    def __init__(
+        self, path: Path, load: str | None, options: Mapping[str, Any], sweep: Sweep | None, drawn: Sequence[str] | None, *, keep: bool
+    ) -> None:
+        self._path, self._load, self._options, self._drawn, self._keep = path, load, options, drawn or (), keep
         self._varied = "" if sweep is None else {"load": "utilisation"}.get(sweep.name, sweep.name.replace("-", "_"))
         self._read: tuple[int, tuple[Workload, RunSettings]] | None = None
         self.outcomes: list[Any] = []
@@ -179,6 +187,7 @@ class _Runs:
         """Return the measures of one run."""
         from dataclasses import replace
 
+        from millstream.scheduler.simulation.repetitions import check_measures
         from millstream.scheduler.simulation.simulate import simulate as run
 
         options = dict(self._options)
@@ -194,7 +203,9 @@ class _Runs:
         outcome = run(self.work, policy, seed=seed, settings=replace(settings, load=self._load, workers=int(workers)))
         if self._keep:
             self.outcomes.append(outcome)
-        return {"policy": outcome.policy, **outcome.summary()}
+        summary = outcome.summary()
+        check_measures(self._drawn, summary)
+        return {"policy": outcome.policy, **summary}
 
 
 def read_input(path: Path, seed: int) -> tuple[Workload, RunSettings]:

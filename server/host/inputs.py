@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from millstream.server.host.intake import StreamIntake
 
 REFUSALS_REMEMBERED_MAX = 5
+TOLD_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,40 @@ class InputBlock:
         return [c.slice(start, stop) for c in self.columns], self.places[start:stop]
 
 
-class InputFile:
-    """One file for one stream. `rows` were offered, `refused` of them refused; `first_refusals` are (place, reason)."""
+class RowInput(ABC):
+    """Rows for one stream. `rows` were offered, `refused` of them refused; `first_refusals` are (place, reason)."""
+
+    intake: StreamIntake
+    rows: int
+    refused: int
+    first_refusals: list[tuple[str, str]]
+
+    @abstractmethod
+    def chunks(self) -> Iterator[InputBlock]:
+        """Yield blocks of accepted rows. BadInput at the first bad row of a stream that says ON ERROR FAIL."""
+
+    @abstractmethod
+    def told(self) -> list[str]:
+        """Return what is to be said once all has been read: notes, and how many rows were refused and why."""
+
+    def read_all(self) -> InputBlock:
+        """Return all accepted rows as one block."""
+        blocks = list(self.chunks())
+        if not blocks:
+            return InputBlock([], 0, np.empty(0, dtype=np.int64))
+        columns = [concat_columns([block.columns[i] for block in blocks]) for i in range(len(blocks[0].columns))]
+        return InputBlock(columns, sum(block.rows for block in blocks), np.concatenate([block.places for block in blocks]))
+
+    def event_times(self, block: InputBlock, now_us: int) -> Int64Array:
+        """Return the event times of rows; a stream by ARRIVAL has the present."""
+        position = time_position(self.intake.definition)
+        if position is None or not block.rows:
+            return np.full(block.rows, now_us, dtype=np.int64)
+        return event_times(block.columns[position], self.intake.definition.time)
+
+
+class InputFile(RowInput):
+    """One file for one stream."""
 
     def __init__(self, intake: StreamIntake, path: Path, file: BinaryIO, form: str, column_map: ColumnMap | None = None) -> None:
         self.intake = intake
@@ -84,20 +118,33 @@ class InputFile:
             )
         return messages
 
-    def read_all(self) -> InputBlock:
-        """Return all accepted rows as one block."""
-        blocks = list(self.chunks())
-        if not blocks:
-            return InputBlock([], 0, np.empty(0, dtype=np.int64))
-        columns = [concat_columns([block.columns[i] for block in blocks]) for i in range(len(blocks[0].columns))]
-        return InputBlock(columns, sum(block.rows for block in blocks), np.concatenate([block.places for block in blocks]))
 
-    def event_times(self, block: InputBlock, now_us: int) -> Int64Array:
-        """Return the event times of rows; a stream by ARRIVAL has the present."""
-        position = time_position(self.intake.definition)
-        if position is None or not block.rows:
-            return np.full(block.rows, now_us, dtype=np.int64)
-        return event_times(block.columns[position], self.intake.definition.time)
+class FilesInOrder(RowInput):
+    """Several files for one stream, one after the other, each open only while it is read."""
+
+    def __init__(self, intake: StreamIntake, paths: Sequence[Path], column_map: ColumnMap | None = None) -> None:
+        self.intake = intake
+        self.rows = self.refused = 0
+        self.first_refusals: list[tuple[str, str]] = []
+        self._paths = paths
+        self._column_map = column_map
+        self._told: list[str] = []
+
+    def chunks(self) -> Iterator[InputBlock]:
+        """Yield blocks of accepted rows, numbered through all files."""
+        for path in self._paths:
+            with open_input(self.intake, path, self._column_map) as file:
+                for block in file.chunks():
+                    yield InputBlock(block.columns, block.rows, block.places + self.rows)
+            self.rows += file.rows
+            self.refused += file.refused
+            self.first_refusals += file.first_refusals[: REFUSALS_REMEMBERED_MAX - len(self.first_refusals)]
+            self._told += file.told()
+
+    def told(self) -> list[str]:
+        """Return what is to be said of the first files, and how much more there would be."""
+        more = len(self._told) - TOLD_MAX
+        return self._told if more <= 0 else [*self._told[:TOLD_MAX], f"{self.intake.name}: {more} more messages of this kind"]
 
 
 @contextmanager

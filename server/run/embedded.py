@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,13 @@ from millstream.server.embedded.virtual_runtime import VirtualRuntime
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
-from millstream.server.host.inputs import InputFile, open_input, read_input
+from millstream.server.host.inputs import FilesInOrder, RowInput, open_input, read_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
 from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.journal.store import Store
 from millstream.server.results.outcome import NamedResult, Outcome
-from millstream.server.run.order import FedStreams, merged_order
+from millstream.server.run.order import FedStreams, joined, merged_order
 from millstream.server.run.output import Collector, outcome_result
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 
@@ -52,7 +52,7 @@ MAP_HINT = "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another n
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What to run: the script's text, inputs as (stream, file or Arrow stream in memory), a timeline, how.
+    """What to run: the script's text, inputs as (stream, file, files in order or Arrow stream in memory), a timeline, how.
 
     `declared` are statements that come before the script and do not count in its lines. `rules_off` names rewrites of plans to leave out
     ("all" for every one), `sharing` lets queries share equal operators (K15). `maps` and `time_formats` are those of `--map` and
@@ -60,7 +60,7 @@ class Replay:
     """
 
     script: str
-    inputs: Sequence[tuple[str, Path | pa.Buffer]] = ()
+    inputs: Sequence[tuple[str, Path | Sequence[Path] | pa.Buffer]] = ()
     timeline: Path | None = None
     policy: str = "fcfs"
     workers: int = 1
@@ -91,9 +91,13 @@ def run_replay(replay: Replay) -> ReplayOutcome:
     return outcomes
 
 
-def _opened(intake: StreamIntake, source: Path | pa.Buffer, column_map: ColumnMap | None) -> AbstractContextManager[InputFile]:
+def _opened(
+    intake: StreamIntake, source: Path | Sequence[Path] | pa.Buffer, column_map: ColumnMap | None
+) -> AbstractContextManager[RowInput]:
     if isinstance(source, Path):
         return open_input(intake, source, column_map)
+    if isinstance(source, Sequence):
+        return nullcontext(FilesInOrder(intake, source, column_map))
     return read_input(intake, Path(f"{intake.name}.arrow"), lambda: io.BytesIO(source), column_map)
 
 
@@ -208,30 +212,37 @@ class _Run:
         before = self.came.get(name, (0, 0))
         self.came[name] = before[0] + rows, before[1] + refused
 
-    def _replay_one(self, file: InputFile, rows_max: int) -> None:
+    def _replay_one(self, file: RowInput, rows_max: int) -> None:
         for block in file.chunks():
             for start in range(0, block.rows, rows_max):
                 columns, numbers = block.slice(start, min(start + rows_max, block.rows))
                 file.intake.take_columns(columns, numbers)
                 self._settle()
 
-    def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
+    def _replay_merged(self, files: Sequence[RowInput], rows_max: int) -> None:
         whole = [file.read_all() for file in files]
         times = [file.event_times(block, self.runtime.now_us()) for file, block in zip(files, whole, strict=True)]
-        merged = merged_order(times)
-        at = [0] * len(files)
+        of_stream: dict[str, list[int]] = {}  # the files of each stream
+        for number, file in enumerate(files):
+            of_stream.setdefault(file.intake.name, []).append(number)
+        blocks = [joined([whole[n] for n in numbers], [times[n] for n in numbers]) for numbers in of_stream.values()]
+        stream_of = np.empty(len(files), np.int64)
+        for stream, numbers in enumerate(of_stream.values()):
+            stream_of[numbers] = stream
+        merged = stream_of[merged_order(times)]
+        at = [0] * len(blocks)
         for start in range(0, len(merged), rows_max):
             block = merged[start : start + rows_max]
             parts: list[MergedPart] = []
             places: list[Int64Array] = []
-            for number, file in enumerate(files):
-                positions = np.flatnonzero(block == number)
+            for stream, name in enumerate(of_stream):
+                positions = np.flatnonzero(block == stream)
                 if len(positions):
-                    stop = at[number] + len(positions)
-                    columns, numbers = whole[number].slice(at[number], stop)
-                    parts.append(MergedPart(self.host.network.sources[file.intake.name], columns, positions))
-                    places.append(numbers)
-                    at[number] = stop
+                    stop = at[stream] + len(positions)
+                    columns, rows = blocks[stream].slice(at[stream], stop)
+                    parts.append(MergedPart(self.host.network.sources[name], columns, positions))
+                    places.append(rows)
+                    at[stream] = stop
             self.host.take_merged(parts, places, len(block))
             self._settle()
 

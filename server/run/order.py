@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.column import concat_columns
 from millstream.server.host.engine_host import EngineHost
+from millstream.server.host.inputs import InputBlock
 from millstream.server.host.queries import Query
 
 Int64Array = npt.NDArray[np.int64]
@@ -24,6 +26,16 @@ def merged_order(times: Sequence[Int64Array]) -> Int64Array:
     sources = np.repeat(np.arange(len(times), dtype=np.int64), [len(t) for t in times])
     merged: Int64Array = sources[np.argsort(keys, kind="stable")]
     return merged
+
+
+def joined(blocks: Sequence[InputBlock], times: Sequence[Int64Array]) -> InputBlock:
+    """Return the rows of all inputs of one stream in their merged order, numbered in it."""
+    some = [(block, np.maximum.accumulate(t)) for block, t in zip(blocks, times, strict=True) if block.rows]
+    if len(blocks) == 1 or not some:
+        return blocks[0]
+    order = np.argsort(np.concatenate([keys for _, keys in some]), kind="stable")
+    columns = [concat_columns(list(same)).take(order) for same in zip(*[block.columns for block, _ in some], strict=True)]
+    return InputBlock(columns, len(order), np.arange(1, len(order) + 1, dtype=np.int64))
 
 
 class FedStreams:

@@ -9,16 +9,19 @@ import click
 from millstream.scheduler.names import SHARING_DEFAULT, SHARINGS
 
 
-def _stream_files(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
-    """Split each STREAM=FILE at the first equals sign; the file must be there."""
-    pairs = []
+def _stream_files(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, Path | list[Path]], ...]:
+    """Split each STREAM=FILE at the first equals sign, and find the files; there must be some."""
+    from millstream.engine.ingest.readers import files_at
+
+    pairs: list[tuple[str, Path | list[Path]]] = []
     for value in values:
         stream, equals, file = value.partition("=")
         if not equals or not stream or not file:
             raise click.BadParameter(f"{value} is not of the form STREAM=FILE")
-        if not Path(file).is_file():
-            raise click.BadParameter(f"there is no file {file}")
-        pairs.append((stream, Path(file)))
+        found = files_at(file)
+        if not found:
+            raise click.BadParameter(f"there are no files at {file}; give a file, a folder or a pattern such as 'rows/*.csv'")
+        pairs.append((stream, found[0] if len(found) == 1 else found))
     return tuple(pairs)
 
 
@@ -33,7 +36,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="STREAM=FILE",
     multiple=True,
     callback=_stream_files,
-    help="Replay FILE into STREAM; several are merged by event time.",
+    help="Replay FILE, or the files of a folder or pattern by name, into STREAM. Several inputs are merged by event time.",
 )
 @click.option(
     "--map",
@@ -57,7 +60,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Orders that run at a time.")
 def command(
     script: Path,
-    inputs: tuple[tuple[str, Path], ...],
+    inputs: tuple[tuple[str, Path | list[Path]], ...],
     mapped: tuple[str, ...],
     time_formats: tuple[str, ...],
     timeline: Path | None,

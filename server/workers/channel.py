@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from struct import Struct
 from typing import Any
 
@@ -118,11 +119,21 @@ class Channel:
     @classmethod
     def open(cls) -> Channel:
         """Make a new one. OSError where the system has no room for it."""
-        made = []
-        for name in ("request", "answer"):
-            made.append(os.memfd_create(f"millstream-{name}", os.MFD_CLOEXEC))
-            os.ftruncate(made[-1], BYTES_MIN)
-        return cls([*made, *(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2))])
+        made: list[int] = []
+
+        def close_all() -> None:
+            for one in made:
+                os.close(one)
+
+        with ExitStack() as undo:
+            undo.callback(close_all)
+            for name in ("request", "answer"):
+                made.append(os.memfd_create(f"millstream-{name}", os.MFD_CLOEXEC))
+                os.ftruncate(made[-1], BYTES_MIN)
+            made.extend(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2))
+            channel = cls(made)
+            undo.pop_all()
+        return channel
 
     @property
     def descriptors(self) -> tuple[int, int, int, int]:

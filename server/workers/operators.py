@@ -103,11 +103,11 @@ class Placed:
             self._held, self._unasked = (told[5][0], told[5][1]), 0
         if not self._running.logic.stateful:
             return
-        if told[6] is not None:
-            self.installed.stand(bytes(answer.reader.bytes(told[6])))
-            return
         one = self.installed
-        one.keep(KeptCall(done.asked.operators, done.asked.compose, done.size))
+        if told[6] is not None:
+            self.worker.stand(one, bytes(answer.reader.bytes(told[6])), answer)
+            return
+        self.worker.keep(one, KeptCall(done.asked.operators, done.asked.compose, done.size), answer)
         if len(one.snapshot or b"") > SNAPSHOT_ASIDE_BYTES and self.is_due_to_stand:
             self._stand()
 
@@ -128,7 +128,7 @@ class Placed:
         """Make a snapshot the one to go on from."""
         key = self.installed.key
         answer = self.worker.ask((self.installed,), lambda writer, telling: ["snapshot", key])
-        self.installed.stand(bytes(answer.reader.bytes(answer.told[1])))
+        self.worker.stand(self.installed, bytes(answer.reader.bytes(answer.told[1])), answer)
 
 
 @dataclass(slots=True, eq=False)

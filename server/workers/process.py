@@ -21,7 +21,7 @@ import sys
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -77,12 +77,13 @@ class StepFailed(EngineError):
 
 @dataclass(slots=True)
 class Answer:
-    """What a worker said to a call: its message, how long it was at work (ns), and the bytes that it made."""
+    """What a worker said to a call: its message, how long it was at work (ns), the bytes that it made, and which incarnation it was."""
 
     reader: Reader
     told: list[Any]
     cost_ns: int
     claimed: int
+    incarnation: int
 
 
 class Telling:
@@ -153,35 +154,42 @@ class Incarnation:
         self.number = number
         self.reads_as = worker * 1_000_000 + number  # under which name it reads segments
         self._bounds = bounds
-        self.channels = [Channel.open() for _ in range(CHANNELS)]
+        self.channels: list[Channel] = []
         self.free: SimpleQueue[Channel | None] = SimpleQueue()  # None: it is over, for whoever waits for one
-        ours, theirs = socket.socketpair()
-        self.ways = ours
-        self._told_segments = ToldSegments(ours)
-        self.segments = MappedSegments(ours)
         self.telling = Telling()
         self._sending = threading.Lock()
         self._requests = 0
-        told = {
-            "ways": theirs.fileno(),
-            "channels": [channel.descriptors for channel in self.channels],
-            "memory_bytes_max": bounds.memory_bytes_max,
-            "step_ns_max": int(bounds.step_s_max * 1e9),
-        }
-        inherited = [theirs.fileno(), *(one for channel in self.channels for one in channel.descriptors)]
-        command = (sys.executable, "-I", "-m", "millstream.server.workers.child")
-        try:
+        with ExitStack() as undo:  # nothing is left of one that cannot be begun
+            undo.callback(self._close_channels)
+            try:
+                self._begin(undo)
+            except OSError as error:
+                raise TooMany(f"no worker can be started: {error.strerror}", hint="try again later") from error
+            undo.pop_all()
+        for channel in self.channels:
+            self.free.put(channel)
+
+    def _begin(self, undo: ExitStack) -> None:
+        for _ in range(CHANNELS):
+            self.channels.append(Channel.open())
+        self.ways, theirs = socket.socketpair()
+        undo.callback(self.ways.close)
+        with theirs:
+            told = {
+                "ways": theirs.fileno(),
+                "channels": [channel.descriptors for channel in self.channels],
+                "memory_bytes_max": self._bounds.memory_bytes_max,
+                "step_ns_max": int(self._bounds.step_s_max * 1e9),
+            }
+            inherited = [theirs.fileno(), *(one for channel in self.channels for one in channel.descriptors)]
+            command = (sys.executable, "-I", "-m", "millstream.server.workers.child")
             self.process, self._lifeline = spawn(
                 lambda lifeline: (*command, json.dumps({"lifeline": lifeline, **told})), inherited=inherited
             )
-        except OSError as error:
-            self._close_channels()
-            raise TooMany(f"no worker can be started: {error.strerror}", hint="try again later") from error
-        finally:
-            theirs.close()
+        undo.callback(end, self.process, self._lifeline)
         self.end = os.pidfd_open(self.process.pid)
-        for channel in self.channels:
-            self.free.put(channel)
+        self._told_segments = ToldSegments(self.ways)
+        self.segments = MappedSegments(self.ways)
 
     def exchange(self, channel: Channel, asked: Sequence[Asked], drops: list[int], shared: SharedSegments, budget_ns: int | None) -> Reader:
         """Send a request and return the answer. Died when the process ends before that, or is ended for the time it takes."""
@@ -380,16 +388,16 @@ class Worker:
             except TooLarge:
                 self._dropped.extend(drops)
                 raise
-        return [self._answer(reader, *told) for told in reader.body[0]]
+        return [self._answer(alive, reader, *told) for told in reader.body[0]]
 
-    def _answer(self, reader: Reader, told: list[Any], cost_ns: int, claimed: int) -> Answer | Exception | None:
+    def _answer(self, by: Incarnation, reader: Reader, told: list[Any], cost_ns: int, claimed: int) -> Answer | Exception | None:
         if told[0] == "late":
             return None
         self.busy_ns += cost_ns
         self.calls += 1
         if told[0] in ("cut", "error"):
             return self.error(told)
-        return Answer(reader, told, cost_ns, claimed)
+        return Answer(reader, told, cost_ns, claimed, by.number)
 
     def error(self, told: list[Any]) -> Exception:
         """Return what a call raised, as the worker told it."""
@@ -417,8 +425,8 @@ class Worker:
 
     def _start_anew(self, dead: Incarnation) -> None:
         for _ in range(STARTS_MAX):
-            self.deaths += 1
             alive = Incarnation(self.number, dead.number + 1, self._bounds)
+            self.deaths += 1
             threading.Thread(target=dead.close, name=f"end of worker {self.number}", daemon=True).start()
             try:
                 for one in [o for o in list(self.operators.values()) if o.lost is None]:
@@ -442,7 +450,7 @@ class Worker:
             self._install(alive, one)
             for part in one.kept:
                 self._have_done(alive, one, lambda writer, telling, part=part: part.compose(writer, telling, discarded=True))  # type: ignore[misc]
-        except EngineError as error:  # it was done before, so this is another machine's answer: too little memory now, say
+        except (EngineError, TooLarge) as error:  # it was done before, so this is another machine's answer: too little memory now, say
             at.lost = f"its worker could not take up what it had done before: {error}"
         except Died as died:
             if died.at:
@@ -457,9 +465,29 @@ class Worker:
         """Have a worker that starts anew do something again."""
         with alive.channel() as channel:
             reader = alive.exchange(channel, (Asked((one,), compose),), [], self._segments, None)
-        answer = self._answer(reader, *reader.body[0][0])
+        answer = self._answer(alive, reader, *reader.body[0][0])
         if isinstance(answer, Exception):
             raise answer
+
+    def keep(self, one: Installed, call: KeptCall, answer: Answer) -> None:
+        """Remember a call that was done. Has the worker do it again where that was started anew since it answered, without this call."""
+        with self._lock:
+            one.keep(call)
+            if answer.incarnation == self._alive.number or one.lost is not None or self.is_closing:
+                return
+            one.at = 0
+            try:
+                self._again(self._alive, one)
+            except Died:
+                self._forget(self._alive)
+                self._start_anew(self._alive)
+
+    def stand(self, one: Installed, snapshot: Any, answer: Answer) -> None:
+        """Let an operator begin with this from now on: what came before is in it."""
+        with self._lock:
+            one.stand(snapshot)
+            if answer.incarnation != self._alive.number:
+                one.at = 0  # it began with less
 
     def drop(self, one: Installed) -> None:
         """Let the worker forget an operator, with the next call."""

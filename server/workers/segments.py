@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,28 +28,34 @@ class SharedSegments:
 
     def __init__(self, bytes_max: int = SHARED_BYTES_MAX) -> None:
         self._lock = threading.Lock()
-        self._descriptors: list[int] = []
+        self._descriptors: dict[int, int] = {}
         self._found: dict[int, Segment] = {}
         self.store = ChunkStore(self._make, bytes_max)
 
     def _make(self, number: int, size: int) -> Bytes:
         descriptor = os.memfd_create(f"millstream-segment-{number}", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, size)
-        self._descriptors.append(descriptor)
-        return np.frombuffer(mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE), dtype=np.uint8)
+        try:
+            os.ftruncate(descriptor, size)
+            memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._descriptors[number] = descriptor
+        return np.frombuffer(memory, dtype=np.uint8)
 
     def descriptor(self, number: int) -> int:
         """Return the descriptor of a segment."""
         return self._descriptors[number]
 
     def placed(self, columns: Sequence[Column]) -> Sequence[Column]:
-        """Place the columns of rows that come in (`ChunkStore.placed`)."""
-        with self._lock:
+        """Place the columns of rows that come in (`ChunkStore.placed`); where the system gives no memory they stay where they are."""
+        with self._lock, suppress(OSError):
             return self.store.placed(columns)
+        return columns
 
     def written(self, bodies: Sequence[Bytes], size: int, reader: int) -> tuple[int, int] | None:
         """Write arrays as one chunk for a reader, who is told of it; return its segment and the place there; None: there is no room."""
-        with self._lock:
+        with self._lock, suppress(OSError):
             room = self.store.room(size)
             if room is None:
                 return None
@@ -56,6 +63,7 @@ class SharedSegments:
             copy_into(memory, bodies)
             self.store.tell(segment, reader)
             return segment.number, at
+        return None
 
     def find(self, address: int, size: int) -> tuple[int, int] | None:
         """Return number of the segment and offset of memory, None where it lies elsewhere."""
@@ -90,7 +98,7 @@ class SharedSegments:
             self.store.close()
             self._found.clear()
         while self._descriptors:
-            os.close(self._descriptors.pop())
+            os.close(self._descriptors.popitem()[1])
 
 
 NUMBER_BYTES = 8

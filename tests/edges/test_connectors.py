@@ -62,7 +62,16 @@ def test_csv_files_have_a_header_and_a_bad_place_is_named(tmp_path: Path) -> Non
     (tmp_path / "b.csv").write_text("v,w\n")
     source = FilesSource()
     source.open(ConnectorOptions("x", {"path": str(tmp_path), "format": "csv"}), None)
-    assert [m.value for _ in range(2) for m in source.read(1.0).messages] == [b"1,2", b"3,4"]  # type: ignore[union-attr]
+    first, second = source.read(1.0), source.read(1.0)
+    assert first is not None
+    assert second is not None
+    assert [(m.value, m.header) for m in (*first.messages, *second.messages)] == [(b"1,2", b"v,w"), (b"3,4", b"v,w")]
+    source.close()
+    source = FilesSource()  # in the midst of a file the names are still known
+    source.open(ConnectorOptions("x", {"path": str(tmp_path), "format": "csv"}), first.position)
+    again = source.read(1.0)
+    assert again is not None
+    assert [(m.value, m.header) for m in again.messages] == [(b"3,4", b"v,w")]
     source.close()
     with pytest.raises(ConnectorError, match="there is no file or directory"):
         FilesSource().open(ConnectorOptions("x", {"path": str(tmp_path / "no" / "such")}), None)

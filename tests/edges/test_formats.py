@@ -49,6 +49,10 @@ def test_without_columns_names_are_columns_and_others_are_left_out() -> None:
 def test_csv_and_text_give_values_the_types_of_their_columns() -> None:
     assert rows([Message(b'"a,b",1.5,7,')], format="csv") == [{"sensor": "a,b", "v": 1.5, "n": 7, "ts": None}]
     assert rows([Message(b"7;x")], format="csv", header="n") == [{"n": "7;x"}]
+    of_file = [Message(b"9,p,1.5", header=b"\xef\xbb\xbfother,sensor,v"), Message(b"q", header=b"sensor"), Message(b"r", header=b"sensor")]
+    assert rows(of_file, format="csv") == [{"sensor": "p", "v": 1.5}, {"sensor": "q"}, {"sensor": "r"}]
+    assert rows(of_file[:1], format="csv", columns="n = payload.other") == [{"n": 9}]
+    assert rows(of_file[:1], format="csv", header="n, sensor, v") == [{"n": 9, "sensor": "p", "v": 1.5}]
     assert rows([Message(b"temp plant-7=21.5C")], format="text", pattern=r"(?P<sensor>[\w-]+)=(?P<v>[0-9.]+)C") == [
         {"sensor": "plant-7", "v": 21.5}
     ]
@@ -62,7 +66,7 @@ def test_csv_and_text_give_values_the_types_of_their_columns() -> None:
         (b"[1]", {}, "not an object"),
         (b"\xff", {"format": "text", "pattern": "(?P<v>x)"}, "not UTF-8"),
         (b"y", {"format": "text", "pattern": "(?P<v>x)"}, "does not match"),
-        (b"1,2", {"format": "csv"}, "2 fields, the header has 4"),
+        (b"1,2", {"format": "csv"}, "2 fields, the header has 4; header = 'a, b' names the fields: sensor, v, n, ts"),
         (b'"', {"format": "csv"}, "not CSV"),
         (b"1" * (MESSAGE_BYTES_MAX + 1), {}, "are the most"),
     ],
@@ -73,6 +77,16 @@ def test_what_cannot_be_read_becomes_one_row_that_says_why_with_the_raw_bytes(va
     assert reason in name
     assert raw.startswith(value[:10].decode("utf-8", "backslashreplace"))
     assert good == {"n": 1}
+
+
+def test_a_first_line_that_names_no_column_is_no_header() -> None:
+    bad = Message(b"a,1.5", header=b"b,2.5")
+    assert rows([bad], format="csv") == [
+        {"unreadable message: the first line of the file names no column; header = 'sensor, v, n, ts' says what the fields are": "a,1.5"}
+    ]
+    assert rows([bad], format="csv", columns="v = payload.w") == [
+        {"unreadable message: the first line of the file has no w, it has b, 2.5": "a,1.5"}
+    ]
 
 
 @pytest.mark.parametrize(

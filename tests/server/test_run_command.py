@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,45 @@ def run(folder: Path, script: str, *arguments: str) -> Result:
 
 def with_rows(folder: Path, name: str = "rows.csv") -> Sequence[str]:
     return ("--input", f"s={folder / name}")
+
+
+def test_a_folder_and_a_pattern_mean_their_files(files: Path) -> None:
+    (files / "day").mkdir()
+    for day, name in enumerate(("a.csv", "b.csv", ".hidden.csv"), 1):
+        (files / "day" / name).write_text(f"ts,v\n{day},{day}\n{day},x\n", "utf-8")
+    for place in ("day", "day/*.csv", "day/[ab].csv"):
+        found = run(files, STREAM + "SELECT v FROM s;", "--input", f"s={files / place}", "--format", "json")
+        assert found.stdout == '{"v": 1}\n{"v": 2}\n'
+        assert found.stderr == "s: 1 of 2 rows refused: line 3: column v: 'x' is not INT\n" * 2
+    none = run(files, STREAM + "SELECT v FROM s;", "--input", f"s={files / 'week' / '*.csv'}")
+    assert "give a file, a folder or a pattern" in none.stderr
+
+
+@pytest.mark.parametrize("train", [1, 3, None])
+def test_rows_of_one_stream_from_several_files_come_by_event_time(tmp_path: Path, train: int | None) -> None:
+    """However its rows lie in files, a stream's answers are those of one file."""
+    choice = random.Random(train or 7)
+    script = (
+        STREAM + "CREATE STREAM r (ts BIGINT, w INT) TIMESTAMP BY ts UNIT s;"
+        "SELECT window_end, COUNT(*) AS n, ARRAY_AGG(v) AS vs FROM s [RANGE 10 SECONDS SLIDE 5 SECONDS];"
+        "SELECT v, w FROM s JOIN r ON s.v = r.w WITHIN 4 SECONDS;"
+    )
+    files: list[list[str]] = [["ts,v"] for _ in range(3)]
+    for at in range(90):
+        choice.choice(files).append(f"{at},{at % 7}")
+    whole = sorted((line for lines in files for line in lines[1:]), key=lambda line: int(line.split(",")[0]))
+    for name, lines in [("whole", ["ts,v", *whole]), *((str(n), lines) for n, lines in enumerate(files))]:
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    (tmp_path / "r.csv").write_text("ts,w\n" + "".join(f"{at},{at % 5}\n" for at in range(0, 90, 4)), "utf-8")
+    more = ["--input", f"r={tmp_path / 'r.csv'}", "--format", "json", *(() if train is None else ("--train", str(train)))]
+    wanted = run(tmp_path, script, "--input", f"s={tmp_path / 'whole.csv'}", *more)
+    each = [part for n in range(3) for part in ("--input", f"s={tmp_path / f'{n}.csv'}")]
+    assert run(tmp_path, script, *each, *more).stdout == wanted.stdout
+    for n in range(3):
+        (tmp_path / f"{n}.csv").write_text("\n".join(["ts,v", *whole[30 * n : 30 * n + 30]]) + "\n", "utf-8")
+    assert run(tmp_path, script, "--input", f"s={tmp_path / '[012].csv'}", *more).stdout == wanted.stdout
+    assert wanted.stdout.count("\n") > 40
+    assert not wanted.stderr
 
 
 def test_one_result_stands_alone_and_several_stand_under_their_names(files: Path) -> None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.simulation.outcome import RunOutcome
 from millstream.scheduler.simulation.repetitions import POINTS_MAX, Sweep, interval95, parse_seeds, student_t
 from millstream.scheduler.simulation.simulate_command import simulate
 
@@ -121,6 +122,8 @@ def test_a_figure_with_error_bars_is_the_same_bytes_each_time(workload: Path, tm
     [
         (["--plot", "x.doc"], "end it in .svg, .pdf, .png"),
         (["--seed", "1,2", "--plot", "x.svg", "--measure", "beauty"], "no measure beauty; they are results, response_ms_mean"),
+        (["--seed", "1,2", "--measure", "results"], "name a picture with --plot FILE"),
+        (["--policy", "mine.py"], "a file of your own is user:file=mine.py"),
         (["--sweep", "lord=1"], "write one of load, train"),
         (["--seed", "one"], "write 1,2,3 or 1-10"),
     ],
@@ -131,10 +134,20 @@ def test_what_is_wrong_is_said_with_the_way_on(workload: Path, arguments: list[s
     assert message in result.output
 
 
+def test_a_wrong_measure_is_told_after_one_run(workload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    right = RunOutcome.summary
+    monkeypatch.setattr(RunOutcome, "summary", lambda self: runs.append(1) or right(self))
+    result = CliRunner().invoke(simulate, [str(workload), "--policy", "hr,fcfs", "--seed", "1-3", "--plot", "x.svg", "--measure", "beauty"])
+    assert "no measure beauty" in result.output
+    assert len(runs) == 1
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("        return unit.height", "mine.py, line 3: AttributeError: 'UnitView' object has no attribute 'height'"),
+        ("        return unit.height", "mine.py, line 3: a unit has no height; it has label, rows, wait_ns, output_per_tuple"),
+        ("        return unit.label.height", "mine.py, line 3: AttributeError: 'str' object has no attribute 'height'"),
         ("        return 1 +", "mine.py, line 3: SyntaxError: invalid syntax"),
         ("        return 'soon'", "mine.py: ValueError: a unit was ranked with 'soon', which is not a number"),
     ],

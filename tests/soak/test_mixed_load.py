@@ -1,7 +1,9 @@
 """The daemon under a mixed load of clients that come and go, for as long as SOAK_SECONDS says: `make soak`.
 
-One run leaves the server alone, the other kills it every SOAK_KILL_SECONDS. Memory is flat once buffers and caches are full (after a
-sixth of the run: of an hour, ten minutes), and when all clients have left, no descriptor, thread or query of theirs is left either.
+One run leaves the server alone, the other kills it every SOAK_KILL_SECONDS, and gives it one, two or three workers in turn. Memory is
+flat once buffers and caches are full (after a sixth of the run: of an hour, ten minutes). What the server holds is counted then and at
+the end, while the same clients stand still: it may have no descriptor, thread or process more, and no file but segments of the journal, of
+which there may be as many as its setting says. When all clients have left, no descriptor, thread or query of theirs is left either.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import random
 import signal
 import subprocess
 import threading
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +26,7 @@ import pytest
 from millstream.client import connect_async
 from millstream.client.connection import AsyncClient
 from millstream.client.errors import MillstreamError
+from millstream.server.durability.journaling import SEGMENTS
 
 from tests.server.test_serve_process import start
 from tests.soak.test_memory import resident_mb
@@ -35,9 +39,12 @@ QUIET_S = 20.0  # what the server may take to let go of clients that have left
 LATER_MAX = 5 * CLIENTS  # requests of a kind that are answered though they came later: who still waits then is forgotten
 SILENCE_S = 300.0  # in which no request at all is answered
 LOOK_S = 5.0
+WORKERS_MAX = 3
+SETTLED = 6  # the part of a run, as one of so many, in which buffers and caches fill
 SPARE_S = 2 * SILENCE_S
+JOURNAL_BYTES_MAX = 2**24
 SETTINGS = ("--results-kept-bytes-max", str(2**20), "--results-kept-total-bytes-max", str(2**24))
-SETTINGS += ("--journal-bytes-max", str(2**24), "--fetch-idle-s", "5", "--drain-s", "5")
+SETTINGS += ("--journal-bytes-max", str(JOURNAL_BYTES_MAX), "--fetch-idle-s", "5", "--drain-s", "5")
 SET_UP = (
     "CREATE STREAM a (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts DELAY 1 SECOND DURABILITY sync",
     "CREATE STREAM b (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts DELAY 1 SECOND DURABILITY journal",
@@ -67,9 +74,9 @@ class Daemon:
         self.process: subprocess.Popen[str]
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, workers: int = 1) -> None:
         """Start it, again if it was killed."""
-        self.process, self.port = start("--data-dir", str(self.directory), *SETTINGS)
+        self.process, self.port = start("--data-dir", str(self.directory), "--workers", str(workers), *SETTINGS)
         self._reader = threading.Thread(target=self._read, args=(self.process,))
         self._reader.start()
 
@@ -80,9 +87,15 @@ class Daemon:
                 self.lines.append(line)
 
     def kill(self) -> None:
-        """End it without a word."""
+        """End it without a word; what it started ends too."""
+        children = self.children()
         self.process.kill()
         self.end()
+        end = time.monotonic() + QUIET_S
+        while left := [pid for pid in children if _is_running(pid)]:
+            if time.monotonic() > end:
+                raise AssertionError(f"processes {left} outlive the server that started them")
+            time.sleep(0.05)
 
     def end(self) -> None:
         """Wait for its end."""
@@ -91,15 +104,36 @@ class Daemon:
         assert self.process.stderr is not None
         self.process.stderr.close()
 
-    def holds(self) -> dict[str, int]:
-        """Return how many descriptors, threads and child processes it has."""
+    def children(self) -> list[int]:
+        """Return the processes that it has started."""
+        tasks = Path("/proc", str(self.process.pid), "task").iterdir()
+        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+    def holds(self) -> Counter[str]:
+        """Return how many it has of what it could leak: descriptors by kind, threads, processes, and files by kind."""
         of = Path("/proc", str(self.process.pid))
-        children = Path(of, "task", str(self.process.pid), "children").read_text().split()
-        return {
-            "descriptors": len(list(Path(of, "fd").iterdir())),
-            "threads": len(list(Path(of, "task").iterdir())),
-            "children": len(children),
-        }
+        found = Counter(threads=len(list(Path(of, "task").iterdir())), children=len(self.children()))
+        for descriptor in Path(of, "fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found[f"descriptors of {_kind(os.readlink(descriptor))}"] += 1
+        return found + self.files()
+
+    def files(self) -> Counter[str]:
+        """Return how many files of each kind are in its directory."""
+        return Counter(f"files of {_kind(str(path))}" for path in self.directory.rglob("*") if path.is_file())
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _kind(target: str) -> str:
+    """Return what a descriptor or a path is of: its suffix, or what stands before its number."""
+    path = Path(target.removesuffix(" (deleted)").partition(":[")[0])
+    return path.suffix or path.name
 
 
 @contextmanager
@@ -148,6 +182,11 @@ class Load:
         self.sizes_mb: list[float] = []
         self.is_over = False
         self.answers = Answers()
+        self.held: list[Counter[str]] = []
+        """What the server held with all clients connected: once settled, and at the end."""
+        self._standing = 0
+        self._go_on = asyncio.Event()
+        self._go_on.set()
 
     def row(self) -> dict[str, Any]:
         """Return a row; its number grows."""
@@ -206,23 +245,43 @@ class Load:
     async def come_and_go(self) -> None:
         while not self.is_over:
             try:
-                await self.visit()
+                await (self.visit() if self._go_on.is_set() else self.stand_still())
             except MillstreamError as error:
                 if error.code in ("internal", "protocol"):
                     raise
                 await asyncio.sleep(0.2)
 
-    async def run(self, now_and_then: Callable[[], None]) -> None:
-        """Let all clients come and go until it is over."""
+    async def stand_still(self) -> None:
+        """Be connected and ask for nothing until all may go on."""
+        async with connect_async(f"127.0.0.1:{self.server.port}"):
+            self._standing += 1
+            await self._go_on.wait()
+            self._standing -= 1
+
+    async def run(self, now_and_then: Callable[[], None], counts_after: Sequence[float] = ()) -> None:
+        """Let all clients come and go until it is over, and count what the server holds after such parts of the time."""
         clients = [asyncio.create_task(self.come_and_go()) for _ in range(CLIENTS)]
+        left, due = self.seconds, [self.seconds * (1 - part) for part in counts_after]
         loop = asyncio.get_running_loop()
-        end = loop.time() + self.seconds
-        while loop.time() < end and not any(task.done() for task in clients):
+        while left > 0 and not any(task.done() for task in clients):
+            before = loop.time()
             await asyncio.sleep(min(1.0, self.seconds / 60))
             self.sizes_mb.append(resident_mb(self.server.process.pid))
             await asyncio.to_thread(now_and_then)
+            left -= loop.time() - before
+            if due and left <= due[0]:
+                due.pop(0)
+                await self._count(clients)
         self.is_over = True
         await asyncio.gather(*clients)
+
+    async def _count(self, clients: Sequence[asyncio.Task[None]]) -> None:
+        """Count what the server holds while all clients are connected and do nothing."""
+        self._go_on.clear()
+        while self._standing < CLIENTS and not any(task.done() for task in clients):
+            await asyncio.sleep(0.1)
+        self.held.append(await after_quiet(self.server))
+        self._go_on.set()
 
 
 async def set_up(port: int) -> None:
@@ -231,7 +290,7 @@ async def set_up(port: int) -> None:
             await client.execute(text)
 
 
-async def left_over(server: Daemon, before: dict[str, int]) -> dict[str, Any]:
+async def left_over(server: Daemon, before: Counter[str]) -> dict[str, Any]:
     """Return what the server has more than before once all clients have left, and temporary queries that are still there."""
     loop = asyncio.get_running_loop()
     end = loop.time() + QUIET_S
@@ -239,7 +298,7 @@ async def left_over(server: Daemon, before: dict[str, int]) -> dict[str, Any]:
         async with connect_async(f"127.0.0.1:{server.port}") as client:
             queries = [row["text"] for row in await client.execute("SHOW QUERIES") if not row["durable"]]
         await asyncio.sleep(0.5)
-        more = {what: count - before[what] for what, count in server.holds().items() if count > before[what]}
+        more = grown(before, server.holds())
         if not more and not queries:
             return {}
         if loop.time() > end:
@@ -261,22 +320,33 @@ def test_clients_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> None:
         before = asyncio.run(after_quiet(server))
         load = Load(server, SECONDS, seed=2)
         load.tried = warm.tried
-        asyncio.run(load.run(lambda: None))
-        assert asyncio.run(left_over(server, before)) == {}
+        asyncio.run(load.run(lambda: None, counts_after=(1 / SETTLED, 1)))
         sizes = load.sizes_mb
-        settled = max(sizes[: max(1, len(sizes) // 6)])
+        settled = max(sizes[: max(1, len(sizes) // SETTLED)])
         print(f"{load.visits} visits, {len(load.acked)} rows of a; MB: {[round(s) for s in sizes[:: max(1, len(sizes) // 20)]]}")
+        print(*map(dict, load.held), sep="\n")
+        assert asyncio.run(left_over(server, before)) == {}
         assert max(sizes) - settled < GROWTH_MB_MAX, sizes
+        assert grown(*load.held) == {}
     assert server.lines == []
 
 
-async def after_quiet(server: Daemon) -> dict[str, int]:
+def grown(settled: Counter[str], end: Counter[str]) -> dict[str, int]:
+    """Return what the server holds more than it did once settled, and has no leave to.
+
+    The journal may have as many segments as share its bound, with one that is being written and one that is being let go of, and a
+    checkpoint for each.
+    """
+    leave = Counter({f"files of {suffix}": SEGMENTS + 2 - settled[f"files of {suffix}"] for suffix in (".journal", ".checkpoint")})
+    return dict(end - settled - leave)
+
+
+async def after_quiet(server: Daemon) -> Counter[str]:
     """Return what the server holds once it has let go of everything that it lets go of."""
     least = server.holds()
     for _ in range(int(QUIET_S * 2)):
         await asyncio.sleep(0.5)
-        found = server.holds()
-        least = {what: min(count, found[what]) for what, count in least.items()}
+        least &= server.holds()
     return least
 
 
@@ -287,17 +357,23 @@ def test_a_server_that_is_killed_again_and_again_keeps_what_it_acked(tmp_path: P
         asyncio.run(set_up(server.port))
         load = Load(server, SECONDS, seed=3)
         lives = 1
+        began = time.monotonic()
+        files = [server.files()]
 
         def kill_when_due() -> None:
             nonlocal lives
-            if len(load.sizes_mb) * min(1.0, SECONDS / 60) >= lives * KILL_SECONDS:
+            if time.monotonic() - began >= lives * KILL_SECONDS:
                 lives += 1
                 server.kill()
-                server.begin()
+                server.begin(workers=1 + lives % WORKERS_MAX)
+                files.append(server.files())
 
         asyncio.run(load.run(kill_when_due))
         server.kill()
         server.begin()
+        print(*map(dict, files[:: max(1, len(files) // 10)]), sep="\n")
+        first = len(files) // SETTLED
+        assert [more for one in files[first:] if (more := grown(files[first], one))] == []
         held = asyncio.run(numbers_of_a(server.port))
         assert len(held) == len(set(held))
         kept_from = min(held, default=0)

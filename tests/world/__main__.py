@@ -1,10 +1,11 @@
-"""Run worlds by seed: `python -m tests.world 0-99 [--hours H]`. A failing one prints its plan, shrunk, and its history."""
+"""Run worlds by seed: `python -m tests.world 0-99`. A failing one prints its plan, shrunk, and its history."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from functools import partial
 
 from tests.world.runs import Verdict, run, shrink
 
@@ -12,9 +13,15 @@ HISTORY_LINES = 60
 
 
 def seeds_of(text: str) -> range:
-    """Return the seeds of `7`, or of `0-99`."""
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
+    """Return the seeds of `7`, of `0-99`, or of `1-99/4`: every fourth of them."""
+    ends, _, step = text.partition("/")
+    first, _, last = ends.partition("-")
+    return range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def is_alike(kind: str, verdict: Verdict) -> bool:
+    """Whether a world has a problem that begins so."""
+    return any(problem.startswith(kind) for problem in verdict.problems)
 
 
 def told(verdict: Verdict) -> str:
@@ -28,7 +35,7 @@ def told(verdict: Verdict) -> str:
 def main() -> int:
     """Run the worlds; 1 when one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
-    parser.add_argument("seeds", type=seeds_of, help="one seed, or a range such as 0-99")
+    parser.add_argument("seeds", type=seeds_of, help="one seed, or a range such as 0-99; with workers are 1-99/4")
     parser.add_argument("--length", type=int, default=60, help="steps of a plan")
     parser.add_argument("--seconds", type=int, default=40, help="simulated seconds of a plan")
     parser.add_argument("--whole", action="store_true", help="do not shrink what fails")
@@ -51,8 +58,7 @@ def main() -> int:
             continue
         failed.append(seed)
         if not args.whole:
-            kind = verdict.problems[0][:20]
-            verdict = shrink(seed, verdict.plan, lambda found, kind=kind: any(one.startswith(kind) for one in found.problems))  # type: ignore[misc]
+            verdict = shrink(seed, verdict.plan, partial(is_alike, verdict.problems[0][:20]), seconds=args.seconds)
         print(told(verdict), flush=True)
     took_s = time.monotonic() - began_s
     print(

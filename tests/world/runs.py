@@ -6,6 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
+
+from millstream.server import sweep
 
 from tests.world.checker import Stored, check, stored
 from tests.world.hub import NS_PER_S, Broken, Process
@@ -14,6 +17,7 @@ from tests.world.machines import World, clear_away, world
 from tests.world.plans import Step, conditions, plan
 from tests.world.planted import PLANTS
 
+SWEEPS = 7_200  # of the server's timer in a plan, at most: twenty a second in a short one, two in one of an hour
 WORLD_S_MAX = 5 * 3600.0  # simulated; a plan has an hour at most
 
 JOURNAL_BYTES_MAX = 8 * 1024  # far less than a user may say, so that segments go and checkpoints count
@@ -42,9 +46,15 @@ class Verdict:
         return not self.problems
 
 
-def run(seed: int, steps: list[Step] | None = None, *, fault: str | None = None, **how: Any) -> Verdict:
-    """Run the world of a seed, with the plan of that seed or a part of it. `fault` is one of `planted.PLANTS`."""
-    verdict = _run(seed, plan(seed, **how) if steps is None else steps, nullcontext() if fault is None else PLANTS[fault]())
+def run(seed: int, steps: list[Step] | None = None, *, fault: str | None = None, length: int = 60, seconds: int = 40) -> Verdict:
+    """Run the world of a seed, with the plan of that seed (`length` steps within so many seconds) or with other steps.
+
+    `fault` is one of `planted.PLANTS`. In a long world the server looks around more seldom: that would be most of what happens there.
+    """
+    todo = plan(seed, length=length, seconds=seconds) if steps is None else steps
+    sweep_s = max(sweep.SWEEP_S, seconds / SWEEPS)
+    with mock.patch.object(sweep, "SWEEP_S", sweep_s):
+        verdict = _run(seed, todo, nullcontext() if fault is None else PLANTS[fault]())
     clear_away()
     return verdict
 
@@ -93,16 +103,23 @@ def _verdict(made: World, load: Load, problems: list[str]) -> Verdict:
     return found
 
 
-def shrink(seed: int, steps: list[Step], fails: Callable[[Verdict], bool] = lambda verdict: not verdict.ok, tries: int = 200) -> Verdict:
-    """Leave steps out while the world still fails; returns the last that did."""
-    best = run(seed, steps)
+def shrink(
+    seed: int,
+    steps: list[Step],
+    fails: Callable[[Verdict], bool] = lambda verdict: not verdict.ok,
+    *,
+    tries: int = 200,
+    seconds: int = 40,
+) -> Verdict:
+    """Leave steps out while the world still fails; returns the last that did. `seconds`: of the whole plan, as `run` had it."""
+    best = run(seed, steps, seconds=seconds)
     size = max(1, len(steps) // 2)
     while size and tries > 0:
         at = 0
         while at < len(best.plan) and tries > 0:
             tries -= 1
             fewer = [*best.plan[:at], *best.plan[at + size :]]
-            verdict = run(seed, fewer)
+            verdict = run(seed, fewer, seconds=seconds)
             if fails(verdict):
                 best = verdict
             else:

@@ -62,6 +62,12 @@ CASES = [
     ("SELECT k FROM s WHERE k = 'a'", TypeProblem, "is not defined", (1, 23)),
     ("SELECT s.k FROM s JOIN r ON s.name = r.k WITHIN 1 SECOND", TypeProblem, "TEXT = INT is not defined", (1, 29)),
     ("SELECT CAST(k AS TINYTEXT) FROM s", SyntaxProblem, "'TINYTEXT' is not a type", (1, 13)),
+    *(
+        (f"SELECT CAST(v AS {kind}({part})) FROM s", TypeProblem, "is no whole number.*as in VARCHAR", (1, 13))
+        for kind in ("DECIMAL", "VARCHAR", "TIMESTAMP", "CHAR")
+        for part in ("k", "2.5", "'2'", "NULL", "1e3", "²", "9" * 30)
+    ),
+    ("SELECT CAST(v AS DECIMAL(10, k)) FROM s", TypeProblem, "K after DECIMAL is no whole number", (1, 13)),
     ("SELECT CAST('x' AS INT) FROM s", TypeProblem, "is not INT", (1, 13)),
     ("SELECT k, v FROM s GROUP BY k", TypeProblem, "column v must be in GROUP BY", (1, 11)),
     ("SELECT * FROM s GROUP BY k", TypeProblem, r"\* cannot stand beside GROUP BY", (1, 8)),

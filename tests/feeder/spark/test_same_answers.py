@@ -6,13 +6,17 @@ do in `make cluster`.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
-from millstream.engine.data.errors import UnknownName
+from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.schema import Schema
 from millstream.engine.language import recipes
 from millstream.feeder.errors import SourceError
@@ -21,6 +25,7 @@ from millstream.feeder.spark.cutting import cut
 from millstream.feeder.spark.nodes import name_of
 from millstream.feeder.spark.run import SparkScript
 from millstream.feeder.spark.script import read_script
+from millstream.server.run.embedded import Replay, run_replay
 
 from tests.golden.test_golden import NAMES, Case, load
 from tests.support.local_spark import LocalSession
@@ -162,6 +167,25 @@ def test_no_file_and_a_file_of_no_format_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.xls").write_text("")
     with pytest.raises(SourceError, match="cannot tell the format of"):
         SparkScript(LocalSession(), text, {"a": str(tmp_path / "a.xls")}).tables()
+
+
+def test_parquet_times_mean_what_they_mean_without_spark(tmp_path: Path) -> None:
+    """Local times are refused unless the stream has a zone; INT96 are instants, of all years; a column that lacks is named."""
+    times = [dt.datetime(2024, 5, 6), dt.datetime(3024, 5, 6)]
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us")), "k": [1, 2]})
+    pq.write_table(table, tmp_path / "local.parquet")
+    pq.write_table(table, tmp_path / "int96.parquet", use_deprecated_int96_timestamps=True)
+    create = "CREATE STREAM a ({} TIMESTAMP, k BIGINT) TIMESTAMP BY {}{}; SELECT {}, k FROM a"
+    zoned = create.format("ts", "ts", " ZONE 'Europe/Berlin'", "ts")
+    for name, text in (("local", zoned), ("int96", create.format("ts", "ts", "", "ts"))):
+        (result,) = SparkScript(LocalSession(), text, {"a": str(tmp_path / f"{name}.parquet")}).tables()
+        here = run_replay(Replay(text, [("a", tmp_path / f"{name}.parquet")])).results[0]
+        assert [b.to_pydict() for b in result.batches] == [b.to_pydict() for b in here.batches]
+        assert [year for b in result.batches for year in pc.year(b.column(0)).to_pylist()] == [2024, 3024]
+    with pytest.raises(InvalidDefinition, match="holds local time without a zone"):
+        SparkScript(LocalSession(), create.format("ts", "ts", "", "ts"), {"a": str(tmp_path / "local.parquet")}).tables()
+    with pytest.raises(InvalidDefinition, match=r"int96\.parquet has no column at"):
+        SparkScript(LocalSession(), create.format("at", "at", "", "at"), {"a": str(tmp_path / "int96.parquet")}).tables()
 
 
 def test_refused_rows_have_no_place_and_are_told(tmp_path: Path) -> None:

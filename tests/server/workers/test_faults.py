@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,13 @@ import pyarrow as pa
 import pytest
 from millstream.engine.data.errors import BoundReached
 from millstream.scheduler.placement import Move
+from millstream.server.errors import TooMany
 from millstream.server.run.embedded import Replay, run_replay
-from millstream.server.workers.operators import Placed
-from millstream.server.workers.process import Installed, WorkerBounds, WorkerLost
+from millstream.server.workers import operators
+from millstream.server.workers.operators import Placed, UnderWay
+from millstream.server.workers.process import Answer, Incarnation, Installed, WorkerBounds, WorkerLost
 
+from tests.support.leaks import child_processes
 from tests.support.live_server import Harness, run
 from tests.support.worker_pools import Pool, replays_served_by
 
@@ -25,6 +31,10 @@ SELECT k, COUNT(*) AS n, SUM(x) AS total FROM s [RANGE 10 SECONDS SLIDE 5 SECOND
 SELECT x, COUNT(*) AS n FROM s [SESSION 3 SECONDS] GROUP BY x;
 SELECT k, MAX(x) AS high FROM s [RANGE 8 SECONDS] GROUP BY k
 """
+
+
+def descriptors() -> list[str]:
+    return sorted(os.listdir("/proc/self/fd"))
 
 
 class Bomb:
@@ -95,6 +105,56 @@ def test_a_step_at_fault_ends_its_query_and_no_other(about: bytes, why: str, tmp
     assert why in failure
     assert "q1" not in failure
     assert [found[0], found[2]] == [alone[0], alone[2]]
+
+
+@pytest.mark.parametrize("calls_max", [operators.KEPT_CALLS_MAX, 1], ids=["kept", "snapshot"])
+def test_a_call_that_was_answered_is_not_lost_when_its_worker_is_started_anew_before_that_is_noted(
+    calls_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = timeline(tmp_path)
+    _, alone = replayed(path)
+    note, notes = Placed.note, 0
+
+    def after_a_death(self: Placed, answer: Answer, done: UnderWay) -> None:
+        nonlocal notes
+        notes += 1
+        if notes % 9 == 4:
+            self.worker.kill()
+            self.worker.ask((), lambda writer, telling: ["nothing"])  # as another thread does, for another operator
+        note(self, answer, done)
+
+    monkeypatch.setattr(operators, "KEPT_CALLS_MAX", calls_max)
+    monkeypatch.setattr(Placed, "note", after_a_death)
+    pool = Pool(1, BOUNDS)
+    try:
+        with replays_served_by(pool, 1):
+            failure, found = replayed(path)
+        assert pool.workers[0].deaths > 1
+    finally:
+        pool.close()
+    assert (failure, found) == (None, alone)
+
+
+@pytest.mark.parametrize("refused", ["memfd_create", "eventfd", "pidfd_open"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_nothing_is_left_of_a_worker_that_cannot_be_started(refused: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = getattr(os, refused), 0
+
+    def refusing(*how: Any) -> int:
+        nonlocal asked
+        asked += 1
+        if asked == at or refused == "pidfd_open":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return int(made(*how))
+
+    Incarnation(1, 1, BOUNDS).close()  # and with it what is started once
+    gc.collect()
+    before = descriptors(), child_processes()
+    monkeypatch.setattr(os, refused, refusing)
+    with pytest.raises(TooMany, match="no worker can be started: Too many open files"):
+        Incarnation(1, 1, BOUNDS)
+    monkeypatch.undo()
+    assert (descriptors(), child_processes()) == before
 
 
 def test_what_a_worker_is_asked_ends_with_the_reason() -> None:

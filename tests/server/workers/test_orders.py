@@ -17,7 +17,7 @@ from millstream.engine.data.work import Step
 from millstream.server.workers import process
 from millstream.server.workers.desk import Desk
 from millstream.server.workers.pool import Workers
-from millstream.server.workers.process import Answer, Asked, Installed, StepFailed, Telling, Worker, WorkerBounds
+from millstream.server.workers.process import Answer, Asked, Installed, KeptCall, StepFailed, Telling, Worker, WorkerBounds
 from millstream.server.workers.segments import SharedSegments
 from millstream.server.workers.wire import Reader, Writer
 
@@ -92,12 +92,18 @@ class Here:
                 continue
             self.calls += 1
             self.costs.append(cost_ns)
-            answers.append(self.error(told) if told[0] in ("cut", "error") else Answer(reader, told, cost_ns, claimed))
+            answers.append(self.error(told) if told[0] in ("cut", "error") else Answer(reader, told, cost_ns, claimed, 1))
         return answers
 
     def ask(self, operators: Any, compose: Any) -> Any:
         (answer,) = self.ask_all((Asked(operators, compose),), None)
         return answer
+
+    def keep(self, one: Installed, call: KeptCall, answer: Answer) -> None:
+        one.keep(call)
+
+    def stand(self, one: Installed, snapshot: Any, answer: Answer) -> None:
+        one.stand(snapshot)
 
     def error(self, told: list[Any]) -> Exception:
         return process._error(told, WorkerBounds(1 << 30, 0.0))

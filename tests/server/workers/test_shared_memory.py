@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import threading
@@ -191,3 +192,21 @@ def test_a_message_that_is_too_large_is_told_and_what_it_would_have_said_comes_w
     assert not worker._dropped
     assert not worker._alive.telling._forgotten
     assert worker.deaths == 0
+
+
+@pytest.mark.parametrize("refused", ["ftruncate", "mmap"])
+def test_rows_stay_where_they_are_when_the_system_gives_no_shared_memory(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*how: Any, **named: Any) -> Any:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    own = SharedSegments()
+    columns = placed_train(SharedSegments(0)).columns()
+    before = sorted(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(segments.os if refused == "ftruncate" else segments.mmap, refused, refusing)
+    assert own.placed(columns) is columns
+    assert own.written([np.zeros(100)], 800, 1) is None
+    monkeypatch.undo()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert own.written([np.zeros(100)], 800, 1) == (0, 0), "there is room again"
+    assert os.fstat(own.descriptor(0)).st_size >= 800, "and the number names its memory"
+    own.close()
