@@ -23,6 +23,7 @@ FORMATS = ("json", "csv", "text")
 UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001}
 SHOWN_BYTES_MAX = 4_096
 MESSAGE_BYTES_MAX = 1 << 20
+UNREADABLE = "unreadable message: "
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PATH = re.compile(r"(payload|topic|key|time)((?:\.[A-Za-z_][A-Za-z0-9_\-]*|\[[0-9]{1,4}\])*)\Z")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\[([0-9]+)\]")
@@ -156,7 +157,7 @@ class RowReader:
             return self._typed(self._filled(message, payload))
         except (Unreadable, OverflowError, ValueError) as error:
             raw = message.value if isinstance(message.value, bytes) else repr(message.value).encode()
-            return {f"unreadable message: {error}"[:200]: raw[:SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")}
+            return {f"{UNREADABLE}{error}"[:200]: raw[:SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")}
 
     def _filled(self, message: Message, payload: Any) -> dict[str, Any]:
         if self._paths is not None:

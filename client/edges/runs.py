@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.client.blocking import BlockingSubscription, Client
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, find
-from millstream.client.edges.formats import RowReader
+from millstream.client.edges.formats import UNREADABLE, RowReader
 from millstream.client.errors import MillstreamError
 from millstream.client.subscriber import Lost
 
@@ -147,7 +147,8 @@ class SourceRun(ConnectorRun):
         self._told["rows"] += ack.accepted
         self._told["refused"] += ack.rejected_rows
         if ack.rejected:
-            self._told["last_error"] = f"{ack.rejected_rows} rows refused, the first: {ack.rejected[0].reason}"[:500]
+            reason, some = ack.rejected[0].reason.removeprefix(f"there is no column {UNREADABLE}"), ack.rejected_rows
+            self._told["last_error"] = (f"1 row refused: {reason}" if some == 1 else f"{some} rows refused, the first: {reason}")[:500]
         connector.settled(position)
 
 

@@ -77,6 +77,7 @@ class Journal:
         self._last_trouble: OSError | None = None
         self._lost = 0, 0  # what waited between these places was written off by the last failure
         self._told_failing = False
+        self._bytes_refused = 0  # of the first record that the disk did not take, until it takes as much again
         found = open_journal(disk, self.directory, ledger, report)
         self.segments: list[Segment] = found.segments
         self._file = found.file
@@ -124,8 +125,16 @@ class Journal:
                 write_all(self.disk, self._file, parts)
             except OSError as error:
                 self._cut_off(segment.size)
+                if not self._bytes_refused:
+                    self._bytes_refused = sum(map(len, parts))
+                    self._report(
+                        "journal_refuses", f"the disk does not take what is written, so rows that are to be kept are refused: {error}"
+                    )
                 raise StorageError("the journal cannot be written", error) from error
             size = sum(map(len, parts))
+            if 0 < self._bytes_refused <= size:
+                self._bytes_refused = 0
+                self._report("journal_goes_on", "the disk takes what is written again, and rows are accepted")
             segment.size += size
             segment.last_us, segment.end, segment.check = record.now_us, max(segment.end, record.hi), check
             segment.has_data = segment.has_data or record.kind != DEFINITION

@@ -16,6 +16,7 @@ from millstream.server.journal.records import DEFINITION, ROWS, Record
 from millstream.server.journal.segments import HEADER_BYTES, Segment, segment_path
 from millstream.server.journal.store import Store
 
+from tests.support.failing_disk import FailingDisk
 from tests.support.journals import JOURNAL, ROOT, KeptLedger, Start, start_over
 from tests.support.memory_disk import MemoryDisk
 
@@ -219,3 +220,22 @@ def test_a_segment_says_at_which_arrival_number_a_replay_begins() -> None:
 
     assert Segment(Path("x"), 5, 0, previous=LET_GO).stands_at == 5
     assert Segment(Path("x"), 5, 0, previous=salvaged(70)).stands_at == 70
+
+
+def test_a_disk_that_does_not_take_rows_is_told_once_and_told_again_when_it_takes_as_much(tmp_path: Path) -> None:
+    disk, said = FailingDisk(), list[str]()
+    journal = Journal(tmp_path, disk, KeptLedger(), fsync_s=3600.0, report=lambda kind, message: said.append(kind))
+    journal.start()
+    journal.append(rows(0, 5))
+    disk.breaks(wanted=lambda operation, name: operation == "write")
+    for _ in range(3):
+        with pytest.raises(StorageError, match="cannot be written"):
+            journal.append(rows(5, 100))
+    assert said == ["journal_refuses"]
+    disk.is_mended()
+    journal.append(rows(5, 1))  # a little may fit where much does not
+    assert said == ["journal_refuses"]
+    journal.append(rows(6, 100))
+    journal.append(rows(106, 100))
+    assert said == ["journal_refuses", "journal_goes_on"]
+    journal.stop()

@@ -12,11 +12,14 @@ from tests.world.runs import Verdict, run, shrink
 HISTORY_LINES = 60
 
 
-def seeds_of(text: str) -> range:
-    """Return the seeds of `7`, of `0-99`, or of `1-99/4`: every fourth of them."""
-    ends, _, step = text.partition("/")
-    first, _, last = ends.partition("-")
-    return range(int(first), int(last or first) + 1, int(step or 1))
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds of `7`, of `0-99`, of `1-99/4`, which is every fourth of them, or of several such with commas between."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends, _, step = part.partition("/")
+        first, _, last = ends.partition("-")
+        found += range(int(first), int(last or first) + 1, int(step or 1))
+    return found
 
 
 def is_alike(kind: str, verdict: Verdict) -> bool:
@@ -35,7 +38,7 @@ def told(verdict: Verdict) -> str:
 def main() -> int:
     """Run the worlds; 1 when one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
-    parser.add_argument("seeds", type=seeds_of, help="one seed, or a range such as 0-99; with workers are 1-99/4")
+    parser.add_argument("seeds", type=seeds_of, help="such as 7, 0-99 or 0-9,46; with workers are 1-99/4")
     parser.add_argument("--length", type=int, default=60, help="steps of a plan")
     parser.add_argument("--seconds", type=int, default=40, help="simulated seconds of a plan")
     parser.add_argument("--whole", action="store_true", help="do not shrink what fails")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from millstream.client.receipts import Receipt, receipt_of
 from millstream.client.subscriber import Lost, Subscription
 
 from tests.world.disk import Mood
-from tests.world.hub import NS_PER_S
+from tests.world.hub import NS_PER_S, Killed, where
 from tests.world.machines import Crashed, World
 from tests.world.plans import EPOCH_US, IN_MEMORY, SET_UP, SHED, TEXTS, US, Step
 
@@ -131,9 +131,21 @@ class Load:
             except (MillstreamError, Crashed, OSError) as error:
                 self.world.hub.note("client error", what, error)
 
-        task = asyncio.get_running_loop().create_task(guarded())
+        task = self._begun(guarded())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _begun(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin a task. What it raises is a fault."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, Killed):
+                self.world.hub.faults.append(f"client: {error!r} {where(error)}")
+
+        task = asyncio.get_running_loop().create_task(doing)
+        task.add_done_callback(ended)
+        return task
 
     async def _settle(self, supervising: asyncio.Task[Any]) -> None:
         """Let everything get well, and all clients finish."""
@@ -355,7 +367,7 @@ class Load:
     async def _subscribe(self, name: str, query: str, delay_ms: int) -> None:
         reading = self.readings.setdefault(name, Reading(name, query))
         if name not in self._readers:
-            self._readers[name] = asyncio.get_running_loop().create_task(self._read(reading, delay_ms / 1000))
+            self._readers[name] = self._begun(self._read(reading, delay_ms / 1000))
 
     async def _read(self, reading: Reading, delay_s: float) -> None:
         """Read a query's results, from the start and then from where it was, whatever happens to the connection."""

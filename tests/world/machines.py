@@ -33,8 +33,8 @@ from tests.world.watch import EVERY_STEPS, Watch
 from tests.world.workers import OperatingSystem, workers_as_strands
 
 DIRECTORY = "/data"
-FAULTS = frozenset(("fault", "fatal", "callback_failed", "conservation_broken", "exception", "query_failed"))
-"""Lines of the log that must not be."""
+FAULTS = frozenset(("fault", "fatal", "callback_failed", "conservation_broken", "query_failed", "not_restored"))
+"""Lines of the log that must not be, as those that have an exception, and that tell of a query which ended by itself."""
 CONFIG = Config(
     data_dir=DIRECTORY,
     server_memory_bytes_max=2**30,
@@ -120,6 +120,9 @@ class World:
 
         try:
             loop.run_until_complete(main())
+        except Exception as error:
+            if process.alive and self.hub.current is not None:
+                self.hub.failed(self.hub.current, error)  # who asks after this strand finds its process ended
         finally:
             if process.alive:
                 self.hub.note("ended", process.name)
@@ -189,10 +192,11 @@ class World:
         if current is not None and current.process.alive:
             self.lines.append(line)
             self.hub.note("log", " ".join(f"{key}={value}" for key, value in sorted(line.items()) if key != "exc_info"))
-            kind = str(line.get("event"))
-            if kind in FAULTS or method == "exception":
-                error = line.get("exc_info")
-                self.hub.faults.append(f"{kind}: {line.get('reason')} {error!r} {where(error)}")
+            kind, error = str(line.get("event")), line.get("exc_info")
+            has_failed = kind == "query_ended" and line.get("reason") == "failed"
+            if kind in FAULTS or method == "exception" or error is not None or has_failed:
+                told = line.get("detail") if has_failed else line.get("reason")
+                self.hub.faults.append(f"{kind}: {told} {error!r} {where(error)}")
         raise structlog.DropEvent
 
 
@@ -207,12 +211,12 @@ class SimWorker(worker.Worker):
     def is_warm(self) -> bool:
         return True
 
-    def ask(self, question: Question, is_given_up: Any) -> Outcome:
+    def ask(self, question: Question, is_given_up: Any, progress: Callable[[float], None] = lambda _: None) -> Outcome:
         for _ in range(self.hub.draw.randint(1, 4)):
             if is_given_up():
                 raise GivenUp("the request was cancelled while it ran")
             self.hub.sleep(self.hub.draw.randint(100_000, 5_000_000))
-        return answer_of(question)
+        return answer_of(question, progress)
 
     def kill(self) -> None:
         pass

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from millstream.client.errors import MillstreamError
 from millstream.server import sweep
 
 from tests.world.checker import Stored, check, stored
@@ -66,7 +67,7 @@ def _run(seed: int, steps: list[Step], fault: AbstractContextManager[Any]) -> Ve
             problems = _problems(made, load, fault)
         except Broken:
             problems = []  # it stands among the faults
-        except AssertionError as error:
+        except (AssertionError, MillstreamError) as error:
             problems = [f"{type(error).__name__}: {error}"]
         return _verdict(made, load, [*problems, *made.hub.faults])
 
