@@ -82,8 +82,8 @@ experiments: $(READY) ## run every experiment at full scale, an hour at a time: 
 pins: ## compute requirements/*.txt anew from requirements/*.in and pyproject.toml
 	@.ci/setup pins
 
-kills: $(READY) ## end connectors, daemon and database by SIGKILL again and again under load; others: KILLS=100
-	KILLS=$${KILLS:-20} .venv/bin/pytest -q tests/edges/test_kills.py
+kills: $(READY) ## end connectors, daemon, database and brokers by SIGKILL again and again under load; others: KILLS=100
+	KILLS=$${KILLS:-20} .venv/bin/pytest -q tests/edges/test_kills.py tests/edges/test_kills_of_brokers.py
 
 services: ## install the other software that some tests talk to (Debian, as root or with sudo)
 	@.ci/services

@@ -10,7 +10,7 @@ import gc
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +19,7 @@ from millstream.client.benchmarks import chain_workload, window_workload
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from millstream.client.benchmarks.nexmark.workload import Workload
 
 Figures: TypeAlias = dict[str, Any]
 
@@ -45,10 +46,16 @@ class Timing:
 
 
 class Kit:
-    """See the module's text. `quick`: seconds in all, figures that say little, the same checks."""
+    """See the module's text. `quick`: seconds in all, figures that say little, the same checks.
 
-    def __init__(self, quick: bool) -> None:
+    `parts`: what was asked for of a benchmark that has parts, nothing for all. `events`, `seed`: of one that makes its events.
+    """
+
+    def __init__(self, quick: bool, parts: Sequence[str] = (), events: int | None = None, seed: int = 1) -> None:
         self.quick = quick
+        self.parts = tuple(parts)
+        self.events = events
+        self.seed = seed
 
     def size(self, full: int, quick: int) -> int:
         """Return how much of something to take."""
@@ -120,6 +127,15 @@ class Kit:
     def window_query(self) -> tuple[str, str, str]:
         """The window's stream, its definition, and the query."""
         return window_workload.NAME, window_workload.STREAM, window_workload.SELECT
+
+    def nexmark(self, events: int) -> Workload:
+        """Return NEXMark with so many events, or as many as were asked for. UsageError for parts that it does not have."""
+        from millstream.client.benchmarks.nexmark.generator import Generator
+        from millstream.client.benchmarks.nexmark.workload import QUERIES, Workload
+
+        if unknown := [part for part in self.parts if part not in QUERIES]:
+            raise click.UsageError(f"nexmark has no query {unknown[0]}; there are {', '.join(QUERIES)}")
+        return Workload(Generator(self.events or events, self.seed))
 
 
 def _nothing() -> None:

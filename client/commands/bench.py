@@ -2,7 +2,7 @@
 
 Benchmarks are found in the entry point group `millstream.benchmarks`, so that no folder needs to import another's. A name that no benchmark
 has stands for all that begin with it: `chain` is `chain-engine` and `chain-tcp`. Several run in a process each, so that none inherits
-another's memory.
+another's memory. One that makes its events itself says so by `HAS_EVENTS` in its module: it takes parts, `--events` and `--seed`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ import click
 
 GROUP = "millstream.benchmarks"
 ALL = "all"
+EVENTS = 1_000_000
 _ONE = "from millstream.client.cli import main; main()"
 
 
 @click.command()
 @click.argument("name", required=False)
+@click.argument("parts", nargs=-1)
 @click.option("--quick", is_flag=True, help="Run for seconds instead of minutes. The checks are the same, but the figures mean little.")
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--list", "list_", is_flag=True, help="List the benchmarks.")
@@ -31,9 +34,27 @@ _ONE = "from millstream.client.cli import main; main()"
     "--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Earlier figures. The output says what has changed."
 )
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), help="Where to record the figures.")
+@click.option("--events", type=click.IntRange(1), help="Events to make, for nexmark.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the events, for nexmark.")
+@click.option("--write", type=click.Path(path_type=Path, file_okay=False), help="Only write the events of nexmark here: Parquet and Arrow.")
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Where to draw the growth curves (needs matplotlib).")
-def command(name: str | None, quick: bool, format_: str, list_: bool, compare: Path | None, record: Path | None, plot: Path | None) -> None:
-    """Run the benchmark NAME, or all. A fast wrong answer fails."""
+def command(
+    name: str | None,
+    parts: tuple[str, ...],
+    quick: bool,
+    format_: str,
+    list_: bool,
+    compare: Path | None,
+    record: Path | None,
+    events: int | None,
+    seed: int,
+    write: Path | None,
+    plot: Path | None,
+) -> None:
+    """Run the benchmark NAME, or all. A fast wrong answer fails.
+
+    PARTS choose among the queries of nexmark: bench nexmark q5 q7.
+    """
     found = _benchmarks()
     if list_ or name is None:
         for entry in found:
@@ -42,7 +63,15 @@ def command(name: str | None, quick: bool, format_: str, list_: bool, compare: P
     chosen = chosen_of(name, found)
     if not chosen:
         raise click.UsageError(f"there is no benchmark {name}; there are {', '.join(e.name for e in found)}")
-    lines = _run(chosen, quick, format_, compare, record)
+    made = Chosen(quick, parts, events, seed)
+    if (parts or events is not None or write is not None) and not all(_makes_events(entry) for entry in chosen):
+        raise click.UsageError(f"{name} has no parts and makes no events; nexmark does")
+    if write is not None:
+        from millstream.client.benchmarks.nexmark.files import write_events
+
+        click.echo(write_events(write, events or EVENTS, seed))
+        return
+    lines = _run(chosen, made, format_, compare, record)
     if plot is not None:
         from millstream.client.benchmarks.figures import draw
 
@@ -63,7 +92,26 @@ def _summary(entry: EntryPoint) -> str:
     return (entry.load().__doc__ or "").strip().partition("\n")[0]
 
 
-def _run(chosen: list[EntryPoint], quick: bool, format_: str, compare: Path | None, record: Path | None) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What was asked for: how large, which parts, which events."""
+
+    quick: bool
+    parts: tuple[str, ...]
+    events: int | None
+    seed: int
+
+    def arguments(self) -> list[str]:
+        """Return the same as arguments of a process."""
+        events = [] if self.events is None else ["--events", str(self.events)]
+        return [*self.parts, *(["--quick"] if self.quick else []), *events, "--seed", str(self.seed)]
+
+
+def _makes_events(entry: EntryPoint) -> bool:
+    return getattr(sys.modules[entry.load().__module__], "HAS_EVENTS", False)
+
+
+def _run(chosen: list[EntryPoint], made: Chosen, format_: str, compare: Path | None, record: Path | None) -> list[dict[str, Any]]:
     from millstream.client.benchmarks import figures
 
     before = figures.read_record(compare) if compare is not None else {}
@@ -71,7 +119,7 @@ def _run(chosen: list[EntryPoint], quick: bool, format_: str, compare: Path | No
     failed: list[str] = []
     for entry in chosen:
         try:
-            for line in _lines(entry, quick) if len(chosen) == 1 else _lines_of_a_process(entry, quick):
+            for line in _lines(entry, made) if len(chosen) == 1 else _lines_of_a_process(entry, made):
                 lines.append(line)
                 if format_ == "json":
                     click.echo(figures.as_json(line))
@@ -101,14 +149,14 @@ def _show_tables(lines: list[dict[str, Any]]) -> None:
     click.echo("\n\n".join(figures.as_table(family) for family in families.values()))
 
 
-def _lines(entry: EntryPoint, quick: bool) -> Iterator[dict[str, Any]]:
+def _lines(entry: EntryPoint, made: Chosen) -> Iterator[dict[str, Any]]:
     from millstream.client.benchmarks.kit import Kit
 
-    yield from entry.load()(Kit(quick))
+    yield from entry.load()(Kit(made.quick, made.parts, made.events, made.seed))
 
 
-def _lines_of_a_process(entry: EntryPoint, quick: bool) -> Iterator[dict[str, Any]]:
-    arguments = ["bench", entry.name, "--format", "json", *(["--quick"] if quick else [])]
+def _lines_of_a_process(entry: EntryPoint, made: Chosen) -> Iterator[dict[str, Any]]:
+    arguments = ["bench", entry.name, *made.arguments(), "--format", "json"]
     process = subprocess.Popen([sys.executable, "-c", _ONE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-c", "--command", "text", default=None, metavar="STATEMENT", help="Run these statements and exit.")
+@click.option("-c", "--command", "texts", multiple=True, metavar="STATEMENT", help="Run these statements and exit. May be repeated.")
 @click.option("-f", "--file", "file", type=click.File(encoding="utf-8"), default=None, help="Run the statements of a file and exit.")
 @click.option("--follow", is_flag=True, help="Also print the results of each CREATE QUERY, until it ends or you press Ctrl-C.")
 @format_option
 @connection_options
-def command(text: str | None, file: Any, follow: bool, format: str | None, connect: Callable[[], Client]) -> None:
+def command(texts: tuple[str, ...], file: Any, follow: bool, format: str | None, connect: Callable[[], Client]) -> None:
     """Run statements, or talk to the server in a shell.
 
     Prints the results of a SELECT until its inputs end or you press Ctrl-C. Prints several SELECTs of a script one after the other, each
     under a line with its name. The queries of CREATE QUERY keep running on the server. The command prints their results only with --follow.
     """
-    if text is not None and file is not None:
+    if texts and file is not None:
         raise click.UsageError("give -c or -f, not both")
-    if text is None and file is None and sys.stdin.isatty():
+    if not texts and file is None and sys.stdin.isatty():
         if follow:
             raise click.UsageError("--follow goes with -c or -f")
         from millstream.client.commands.shell import run_shell
@@ -47,14 +47,13 @@ def command(text: str | None, file: Any, follow: bool, format: str | None, conne
         with connect() as client:
             run_shell(client, format)
         return
-    script = text if text is not None else text_of(file or sys.stdin)
+    scripts = texts or (text_of(file or sys.stdin),)
     with connect() as client:
-        run_script(client, script, format, durable_too=follow)
+        run_script(client, [statement for script in scripts for statement in split_script(script)], format, durable_too=follow)
 
 
-def run_script(client: Client, script: str, format: str | None, *, durable_too: bool = False) -> None:
+def run_script(client: Client, statements: Sequence[str], format: str | None, *, durable_too: bool = False) -> None:
     """Run all statements in order, then print the results of each SELECT; with `durable_too` of each CREATE QUERY, too."""
-    statements = split_script(script)
     running: list[tuple[str, BlockingSubscription, bool]] = []
     bare = 0
     for number, statement in enumerate(statements, 1):

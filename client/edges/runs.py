@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millstream.client.blocking import BlockingSubscription, Client
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, find
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, find
 from millstream.client.edges.formats import UNREADABLE, RowReader
 from millstream.client.errors import MillstreamError
 from millstream.client.subscriber import Lost
 
 WAIT_S = 0.2
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.25, 30.0
+LAG_S = 1.0  # between two looks at how far behind a source is
 GOOD_S = 60.0  # a run that lasted so long was no quick failure
 KEPT_AFTER_S, KEPT_ROWS = 0.05, 10_000  # what a sink has written is kept that soon, or with so many rows
 UNSETTLED_MAX = 8  # batches that are under way
@@ -128,19 +129,29 @@ class SourceRun(ConnectorRun):
             options.check_all_known()
             self._told["state"] = "running"
             unsettled, position = 0, None
+            last_us: int | None = None  # when the last message came to the other side
+            lag_due = 0.0
             while not self._stop.is_set():
                 batch = connector.read(WAIT_S if not unsettled else 0.0)
                 if batch is not None:
+                    last_us = batch.messages[-1].time_us
                     publisher.send(reader.rows(batch.messages), position=batch.position)
                     unsettled, position = unsettled + 1, batch.position
                 if unsettled and (batch is None or unsettled >= UNSETTLED_MAX):
                     self._settle(publisher, connector, position)
                     unsettled = 0
-                if batch is None:
-                    lag = connector.lag()
-                    self._told["lag_messages"], self._told["lag_s"] = lag.messages, lag.age_s
+                if time.monotonic() >= lag_due:
+                    self._tell_lag(connector.lag(), last_us)
+                    lag_due = time.monotonic() + LAG_S
             if unsettled:
                 self._settle(publisher, connector, position)
+
+    def _tell_lag(self, lag: Lag, last_us: int | None) -> None:
+        """Tell how far behind the source is. The oldest message that waits is about as old as the last that was read."""
+        age_s = lag.age_s
+        if age_s is None and lag.messages is not None and last_us is not None:
+            age_s = round(max(0.0, time.time() - last_us / 1e6), 3) if lag.messages else 0.0
+        self._told["lag_messages"], self._told["lag_s"] = lag.messages, age_s
 
     def _settle(self, publisher: Any, connector: Any, position: Any) -> None:
         ack = publisher.flush()

@@ -57,7 +57,7 @@ from millstream.engine.expressions.numeric_functions import (
     build_rounding,
     build_sign,
 )
-from millstream.engine.expressions.patterns import build_pattern, build_regex_replace
+from millstream.engine.expressions.patterns import build_pattern, build_regex_extract, build_regex_replace
 from millstream.engine.expressions.strings import FAST, build_join, build_string_function
 from millstream.engine.expressions.text_functions import FUNCTIONS as TEXT_FUNCTIONS
 from millstream.engine.expressions.user_functions import build_user_function, user_function_of
@@ -164,6 +164,7 @@ BUILDERS: dict[str, Builder] = {
     "in": build_in,
     **dict.fromkeys(("like", "ilike", "regexp_like"), build_pattern),
     "regexp_replace": build_regex_replace,
+    "regexp_extract": build_regex_extract,
     **dict.fromkeys(("||", "concat", "concat_ws"), build_join),
     "abs": build_absolute,
     "sign": build_sign,

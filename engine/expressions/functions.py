@@ -427,6 +427,7 @@ TEXT_RULES: dict[str, Rule] = {
     "contains": texts(BOOLEAN, 2),
     "regexp_like": texts(BOOLEAN, 2, 3),
     "regexp_replace": texts(TEXT, 3, 4),
+    "regexp_extract": texts(TEXT, 2, 3, integers=frozenset((2,))),
     "concat": joined,
     "concat_ws": joined,
 }

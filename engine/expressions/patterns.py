@@ -1,4 +1,4 @@
-"""LIKE, ILIKE, REGEXP_LIKE and REGEXP_REPLACE.
+"""LIKE, ILIKE, REGEXP_LIKE, REGEXP_REPLACE and REGEXP_EXTRACT.
 
 A constant pattern is translated once; LIKE without inner wildcards becomes a test of equality, prefix, suffix or part. A pattern
 from a column is translated once for each different pattern. Regular expressions are RE2's, which cannot run away; a match may lie
@@ -33,8 +33,10 @@ from millstream.engine.expressions.kernel import (
 from millstream.protocol.values import arrow_functions as pc
 
 Test = Callable[[Any], Any]  # Arrow string array -> Arrow bool array
-PATTERN_FUNCTIONS = frozenset(("like", "ilike", "regexp_like", "regexp_replace"))
+PATTERN_FUNCTIONS = frozenset(("like", "ilike", "regexp_like", "regexp_replace", "regexp_extract"))
 ANY_RUN, ANY_ONE = "%", "_"
+# A group, named or not; else what has a bracket that is none: a quoted run, an escaped sign, a class, a group that takes nothing.
+_GROUPS = re.compile(r"\\Q.*?(?:\\E|$)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\(\?P?<(?P<name>\w+)>|\(\?|(?P<group>\()", re.DOTALL)
 _SPECIAL = re.compile(r"([\\.^$|()\[\]{}*+?])")
 
 
@@ -119,6 +121,8 @@ def check_patterns(call: Call) -> None:
     if not any(is_null_literal(a) for a in call.arguments):
         if call.function == "regexp_replace":
             _replacing(call)
+        elif call.function == "regexp_extract":
+            _extracting(call)
         elif is_constant(call.arguments[1]):
             _constant_test(call)
         else:
@@ -224,3 +228,46 @@ def _replacing(call: Call) -> tuple[str, str, int | None]:
     except (ValueError, pa.ArrowInvalid) as error:
         raise TypeProblem(str(error)) from error
     return full, replacement, None if "g" in letters else 1
+
+
+def build_regex_extract(call: Call, compiler: Compiler) -> Kernel:
+    """Build REGEXP_EXTRACT(text, pattern [, group]): the first match or a group of it, 0 the whole; NULL where nothing matches."""
+    if any(is_null_literal(a) for a in call.arguments):
+        return always_null(TEXT)
+    full, name = _extracting(call)
+    inner = compiler.kernel(call.arguments[0])
+
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        return Column(TEXT, pc.struct_field(pc.extract_regex(inner(rows, context).values, full), [name]))
+
+    return kernel
+
+
+def _extracting(call: Call) -> tuple[str, str]:
+    """Return the pattern with all its groups named, and the name of the wanted one; TypeProblem for what is none, or not constant."""
+    if not all(is_constant(a) for a in call.arguments[1:]):
+        raise TypeProblem("pattern and group of REGEXP_EXTRACT must be constants")
+    pattern, group = str(constant_value(call.arguments[1])), int(constant_value(call.arguments[2])) if len(call.arguments) > 2 else 0
+    try:
+        check_regex(pattern)
+        full, groups = named_groups(pattern)
+        check_regex(full)
+    except ValueError as error:
+        raise TypeProblem(str(error)) from error
+    if not 0 <= group <= groups:
+        raise TypeProblem(f"the pattern has {groups} groups; there is no group {group}")
+    return full, f"g{group}"
+
+
+def named_groups(pattern: str) -> tuple[str, int]:
+    """Return the pattern as group `g0` with its groups named `g1`, `g2` … in order, as Arrow wants them; and how many there are."""
+    count = 0
+
+    def named(found: re.Match[str]) -> str:
+        nonlocal count
+        if not found["group"] and not found["name"]:
+            return found[0]
+        count += 1
+        return f"(?P<g{count}>"
+
+    return f"(?P<g0>{_GROUPS.sub(named, pattern)})", count

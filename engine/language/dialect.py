@@ -242,6 +242,7 @@ class ExpressionParser(parser.Parser):
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+    WINDOW_ALIAS_TOKENS: ClassVar[Any] = frozenset((TokenType.ROWS,))  # which no text has: in OVER ( ) nothing is the name of a window
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": lambda self: self._parse_case()}
     SUBQUERY_PREDICATES: ClassVar[dict[Any, Any]] = {}
     PLACEHOLDER_PARSERS: ClassVar[dict[Any, Any]] = {}
@@ -398,17 +399,52 @@ class ExpressionParser(parser.Parser):
         return super()._parse_bracket(this)
 
     def _parse_partition_and_order(self) -> tuple[list[exp.Expr], exp.Expr | None]:
-        """Read what may stand in OVER ( ); a frame may not, our windows stand in FROM."""
+        """Read what may stand in OVER ( ), a frame included."""
         found = super()._parse_partition_and_order()
         word = self._curr.text.upper() if self._curr else ""
-        if word in ("ROWS", "RANGE", "GROUPS"):
-            raise Unsupported(
-                f"a frame ({word}) in OVER is not supported",
-                hint="write the window after the stream's name, as in FROM s [ROWS 3] or FROM s [PARTITION BY k ROWS 3]",
-                line=self._curr.line,
-                column=self._curr.col,
-                token=self._curr.text,
-            )
+        if word == "GROUPS":
+            raise self.problem("a frame of GROUPS is not supported", self._curr, "count rows with ROWS, or time with RANGE")
+        self._frame = self._parse_frame(word) if word in ("ROWS", "RANGE") else None
+        return found
+
+    _frame: exp.WindowSpec | None = None
+
+    def _parse_frame(self, kind: str) -> exp.WindowSpec:
+        """Read `ROWS BETWEEN 3 PRECEDING AND CURRENT ROW` and its kin."""
+        begin = self._curr
+        self._advance()
+        both = self._match(TokenType.BETWEEN)
+        start, start_side = self._parse_frame_end()
+        end, end_side = "CURRENT ROW", ""
+        if both:
+            if not self._match(TokenType.AND):
+                raise self.problem("expected AND and the end of the frame", hint="write ROWS BETWEEN 3 PRECEDING AND CURRENT ROW")
+            end, end_side = self._parse_frame_end()
+        if self._curr and self._curr.text.upper() == "EXCLUDE":
+            raise self.problem("EXCLUDE in a frame is not supported", self._curr, "end the frame before the row, as in AND 1 PRECEDING")
+        spec = exp.WindowSpec(kind=kind, start=start, start_side=start_side, end=end, end_side=end_side)
+        return self.expression(spec, begin)
+
+    def _parse_frame_end(self) -> tuple[Any, str]:
+        if self._match_text_seq("CURRENT", "ROW"):
+            return "CURRENT ROW", ""
+        found: Any = "UNBOUNDED" if self._match_text_seq("UNBOUNDED") else self._parse_bitwise()
+        side = self._curr.text.upper() if self._curr else ""
+        if found is None or side not in ("PRECEDING", "FOLLOWING"):
+            hint = "write UNBOUNDED PRECEDING, 3 PRECEDING, CURRENT ROW or 3 FOLLOWING; in RANGE, INTERVAL '5 minutes' PRECEDING"
+            raise self.problem("expected an end of the frame", self._curr, hint)
+        self._advance()
+        return found, side
+
+    def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
+        """Read what stands behind a function, with the frame of its OVER."""
+        self._frame = None
+        found = super()._parse_window(this, alias)
+        if isinstance(found, exp.Window) and found.args.get("alias") is not None:
+            raise self.problem("a window with a name (OVER w) is not supported", self._prev, "write what it is: OVER (PARTITION BY …)")
+        if isinstance(found, exp.Window) and self._frame is not None:
+            found.set("spec", self._frame)
+        self._frame = None
         return found
 
     def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:

@@ -310,7 +310,6 @@ FUNCTIONS = (
     ("CUMULATIVE_SUM", "InfluxDB", "write ISTREAM(SELECT SUM(x) AS total FROM s)"),
     ("PREV | PRIOR", "Esper", "write LAG(x, 1) OVER (PARTITION BY k)"),
     ("AVEDEV", "Esper", "write STDDEV(x)"),
-    ("NTH_VALUE", "PostgreSQL, Spark", "write ARRAY_AGG(x)[n]"),
     ("UNIX_TIMESTAMP | TO_UNIX_TIMESTAMP", "Flink, Spark, ksqlDB", "write EXTRACT(EPOCH FROM ts)"),
     (
         "TO_TIMESTAMP_LTZ | TIMESTAMP_MILLIS | FROM_UNIXTIME_MILLIS",
@@ -340,7 +339,7 @@ FUNCTIONS = (
     ),
     ("FORMAT | PRINTF", "PostgreSQL, Spark", "join texts with ||"),
     ("COUNT_IF | COUNTIF", "Spark", "write COUNT(*) FILTER (WHERE …)"),
-    ("REGEXP_EXTRACT | REGEXP_SUBSTR", "Flink, ksqlDB, Spark, PostgreSQL", r"write REGEXP_REPLACE(t, '^.*(pattern).*$', '\1')"),
+    ("REGEXP_SUBSTR", "PostgreSQL, Spark", "write REGEXP_EXTRACT(t, 'pattern')"),
     ("LOCATE", "Flink, Spark", "write STRPOS(t, part)"),
     ("TO_NUMBER", "PostgreSQL, Spark", "write CAST(t AS DOUBLE)"),
     ("WIDTH_BUCKET", "PostgreSQL, Spark", "write FLOOR((x - low) / (high - low) * n) + 1"),

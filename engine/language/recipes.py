@@ -303,6 +303,41 @@ class LagRecipe(Recipe):
     partition: tuple[int, ...] = ()
 
 
+@state_record("over_frame", 1)
+@dataclass(frozen=True, slots=True)
+class FrameSpec:
+    """The rows about a row that an aggregate with OVER sees (K23): counted in rows (ROWS), or by event time in µs (RANGE).
+
+    From `preceding` before it (None: UNBOUNDED PRECEDING; negative: behind it) to `following` behind it (negative: before it).
+    """
+
+    by_rank: bool
+    preceding: int | None
+    following: int = 0
+
+
+@state_record("over_part", 1)
+@dataclass(frozen=True, slots=True)
+class OverPart:
+    """Aggregates of one frame, among the rows of a `partition` in event-time order (ties: arrival)."""
+
+    aggregates: tuple[AggregateCall, ...]
+    frame: FrameSpec
+    partition: tuple[int, ...] = ()
+
+
+@state_record("over_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class OverRecipe(Recipe):
+    """Appends to each row the aggregates of its frames, part by part.
+
+    A row leaves when all its frames are complete, with that moment as its event time: RANGE of d FOLLOWING is complete d after the row,
+    ROWS of n FOLLOWING with the n-th row behind it.
+    """
+
+    parts: tuple[OverPart, ...]
+
+
 @state_record("relation_to_stream_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class RelationToStreamRecipe(Recipe):

@@ -38,6 +38,7 @@ _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.DistinctRecipe: "distinct:Distinct",
     recipes.TopRecipe: "ordered_rows:Top",
     recipes.LagRecipe: "lag:Lag",
+    recipes.OverRecipe: "over_aggregate:OverAggregate",
     recipes.RankRecipe: "ordered_rows:Rank",
     recipes.RelationToStreamRecipe: "relation_to_stream:RelationToStream",
 }

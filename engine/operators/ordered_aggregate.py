@@ -12,13 +12,10 @@ With SLIDE m a row window is answered at each m-th row, for all its groups.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from millstream.engine.data import limits
-from millstream.engine.data.allowance import cut_rows
 from millstream.engine.data.arrays import expanded
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
@@ -34,7 +31,7 @@ from millstream.engine.operators.intake import Intake, IntakeResult
 from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage, RankClock, TimeClock
 from millstream.engine.state.forms import state_record
-from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
+from millstream.engine.windows.sliding_cells import Evaluated, bound_answers, sliding_cells
 from millstream.engine.windows.vectors import Vectors
 
 
@@ -65,23 +62,12 @@ class OrderedAggregate(Operator):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take rows in; answer for those that W has passed."""
         train = inputs[0]
-        self._check_size(train)
+        bound_answers(train, self._cells, self._clock.width if self._clock.by_rank else None)
         taken = self._intake.take(train, out)
         if taken.track.end == taken.track.start and not (train.ended or len(taken.ready)):
             out.emit(progress(train, self.schemas[0], taken.track))
             return
         out.emit(self._answer(train, taken))
-
-    def _check_size(self, train: Train) -> None:
-        """Want fewer rows where the windows of all would go through more values than a call may: n rows, each with m + n at most."""
-        held = self._cells.values_per_answer()
-        if held is None or train.rows < 2:
-            return
-        most = limits.CALL_VALUES_MAX
-        rows = int((math.sqrt(held * held + 4.0 * most) - held) / 2)
-        if self._clock.by_rank:
-            rows = max(rows, most // self._clock.width)
-        cut_rows(train, max(1, rows))
 
     def _answer(self, train: Train, taken: IntakeResult) -> Train:
         rows = self._added(taken.ready)

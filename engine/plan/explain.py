@@ -11,13 +11,13 @@ from millstream.engine.data.calendar import US_PER_DAY
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import Kind
-from millstream.engine.language.recipes import EmitKind, JoinKind, WindowKind, WindowSpec
+from millstream.engine.language.recipes import EmitKind, JoinKind, OverPart, WindowKind, WindowSpec
 from millstream.engine.plan import logical
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.plan_writer import to_plan_object
 from millstream.engine.plan.state import operator_name, state_lines
-from millstream.engine.plan.text import attribute_names, emit_text, expression_text, window_text
+from millstream.engine.plan.text import attribute_names, emit_text, expression_text, frame_text, window_text
 from millstream.engine.plan.windows import FORMED_FIRST, US_PER_WEEK
 
 Rule = tuple[str, str]
@@ -294,7 +294,7 @@ def bound_text(lower: int | None, upper: int | None) -> str:
         return f"within {duration_text(upper)}"
     least = "" if lower is None else f"{duration_text(lower)} <= "
     most = "" if upper is None else f" <= {duration_text(upper)}"
-    return f"{least}right.time - left.time{most}"
+    return f"{least}right.time - left.time{most}" if least or most else "at any time"
 
 
 def _join(node: Any) -> str:
@@ -331,6 +331,17 @@ def _lag(node: Any) -> str:
     return f"Lag {names[node.value]}, {node.offset} back{by}"
 
 
+def _over(node: Any) -> str:
+    names = [a.name for a in node.input.attributes]
+
+    def shown(part: OverPart) -> str:
+        calls = ", ".join(f"{c.function.upper()}({', '.join(names[a] for a in c.arguments) or '*'})" for c in part.aggregates)
+        by = f" by {', '.join(names[p] for p in part.partition)}" if part.partition else ""
+        return f"{calls} over {frame_text(part.frame)}{by}"
+
+    return "; ".join(map(shown, node.parts))
+
+
 def _unnest(node: Any) -> str:
     shown = expression_text(node.items, attribute_names(node.input.attributes))
     return f"Unnest {shown}{' with ordinality' if node.numbered else ''}{', rows without items too' if node.outer else ''}"
@@ -362,6 +373,7 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.Distinct: lambda node: "Distinct" + (" in each window" if node.window is not None else ""),
     logical.Top: _top,
     logical.Lag: _lag,
+    logical.Over: _over,
     logical.Rank: _rank,
     logical.Unnest: _unnest,
     logical.RelationToStream: _relation_to_stream,

@@ -101,7 +101,7 @@ _CHAINED: tuple[tuple[type[exp.Expr], ...], ...] = (
     (exp.BitwiseOr,),
     (exp.BitwiseXor,),
 )
-_NEEDS_OVER = ("lag", "row_number", "rank", "dense_rank")
+_NEEDS_OVER = ("lag", "lead", "nth_value", "row_number", "rank", "dense_rank")
 _TRIMS = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.AtTimeZone: ("AT TIME ZONE", "timestamps are instants; give the zone to TO_CHAR, DATE_TRUNC, DATE_PART or the window"),
@@ -502,7 +502,7 @@ def _unknown_function(name: str) -> UnknownName:
         or did_you_mean(name.upper(), [n.upper() for n in (*callable_names(), *aggregate_names(), *own)])
     )
     if name in _NEEDS_OVER:
-        mend = f"write {name.upper()}(…) OVER (PARTITION BY k)"
+        mend = f"write {name.upper()}(…) OVER (PARTITION BY k ORDER BY ts)"
     return UnknownName(f"there is no function {name.upper()}{' without OVER' if name in _NEEDS_OVER else ''}", hint=mend)
 
 

@@ -137,10 +137,10 @@ def _stream_join(left: Side, right: Side, request: JoinRequest) -> Side:
         bound = bound.meet(Bound(-request.within_us, request.within_us))
     window = _window_bound(left, right, request)
     bound = bound.meet(window)
-    if bound.is_open and not request.finite:
+    if bound.is_open and not request.finite and not _keeps_all(left, right):
         raise InvalidDefinition(
             "a join of two streams needs a bound in time",
-            hint="add WITHIN 10 SECONDS, or compare the two time columns",
+            hint="add WITHIN 10 SECONDS, or compare the two time columns; [UNBOUNDED] after both keeps all rows",
             line=request.place.line,
             column=request.place.column,
             token="JOIN",
@@ -157,6 +157,11 @@ def _stream_join(left: Side, right: Side, request: JoinRequest) -> Side:
     node = _keyed_join(left, right, request, condition, bound, tumbling)
     points = (left.spec is not None or right.spec is not None) and not tumbling
     return Side(node, left.spec if tumbling else None, joined=points or left.joined or right.joined)
+
+
+def _keeps_all(left: Side, right: Side) -> bool:
+    """Whether both items say [UNBOUNDED]: whoever writes that means it."""
+    return all(side.spec == WindowSpec(WindowKind.UNBOUNDED) for side in (left, right))
 
 
 def _window_bound(left: Side, right: Side, request: JoinRequest) -> Bound:

@@ -16,7 +16,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.ir import ColumnRef, Expression
-from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, OrderColumn, WindowSpec
+from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, OrderColumn, OverPart, WindowSpec
 from millstream.engine.language.statements import Place
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.physical import QueryOptions
@@ -266,6 +266,13 @@ class Lag(Unary):
     value: int
     offset: int
     partition: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over(Unary):
+    """Appends an attribute for each aggregate of each part: its answer over the frame of a row."""
+
+    parts: tuple[OverPart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,6 +106,7 @@ class _Lowering:
             logical.Distinct: self._distinct,
             logical.Top: self._top,
             logical.Lag: self._lag,
+            logical.Over: self._over,
             logical.Unnest: self._unnest,
             logical.Rank: self._rank,
             logical.RelationToStream: self._relation_to_stream,
@@ -236,6 +237,9 @@ class _Lowering:
 
     def _lag(self, node: logical.Lag) -> InputRef:
         return self._made(recipes.LagRecipe(node.schema, node.value, node.offset, node.partition), node, self.lower(node.input))
+
+    def _over(self, node: logical.Over) -> InputRef:
+        return self._made(recipes.OverRecipe(node.schema, node.parts), node, self.lower(node.input))
 
     def _unnest(self, node: logical.Unnest) -> InputRef:
         return self._made(recipes.UnnestRecipe(node.schema, node.items, node.numbered, node.outer), node, self.lower(node.input))

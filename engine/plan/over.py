@@ -1,5 +1,7 @@
 """What stands in OVER ( ) in a select list: ROW_NUMBER, RANK, DENSE_RANK and LAG; each becomes a node that appends one attribute.
 
+Aggregates and the functions that are made of them stand in `over_aggregates.py`.
+
 The ranking functions rank the rows of one window among each other, so the window must be known to close: the bounds of a window below do
 that, or in PARTITION BY a column of an inner query that is a bound of its windows.
 """
@@ -7,6 +9,7 @@ that, or in PARTITION BY a column of an inner query that is a bound of its windo
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import TypeProblem, Unsupported
@@ -19,6 +22,9 @@ from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.logical import Attribute, Attributes, Lag, Node, Project, Rank, Role, check_append_only, passing
 from millstream.engine.plan.scope import Scope
 from sqlglot import exp
+
+if TYPE_CHECKING:
+    from millstream.engine.plan.over_aggregates import PendingOver
 
 RANKS = ("row_number", "rank", "dense_rank")
 _BOUNDS = (Role.WINDOW_START, Role.WINDOW_END)
@@ -48,12 +54,10 @@ def is_rank(node: exp.Window) -> bool:
 
 
 def refused_over(node: exp.Window) -> Unsupported:
-    """Return the error for any other function before OVER, to be raised."""
+    """Return the error for any other function before OVER beside GROUP BY, to be raised."""
     name = node.this.name.upper() if isinstance(node.this, exp.Anonymous) else "this function"
-    hint = "LAG, ROW_NUMBER, RANK and DENSE_RANK take OVER; for aggregates write a window after the stream's name"
-    if name == "LEAD":
-        hint = "a row cannot wait for one that is to come; LAG looks back"
-    return Unsupported(f"{name} OVER ( ) is not supported", hint=hint)
+    hint = "ROW_NUMBER, RANK and DENSE_RANK number groups; for others aggregate in a derived table: SELECT … OVER (…) FROM (SELECT …)"
+    return Unsupported(f"{name} OVER ( ) beside GROUP BY is not supported", hint=hint)
 
 
 def pending_rank(node: exp.Window, bind: Bind) -> PendingRank:
@@ -148,22 +152,38 @@ class LagBinder(ExpressionBinder):
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
-        self.pending: list[PendingLag | PendingRank] = []
+        self.pending: list[PendingLag | PendingRank | PendingOver] = []
 
     def over(self, node: exp.Window) -> Expression:
-        """Bind LAG(x [, n]) OVER (PARTITION BY k, … [ORDER BY the event time]), or a ranking function (`over.py`)."""
+        """Bind LAG(x [, n]) OVER (PARTITION BY k, … [ORDER BY the event time]), a ranking function, or what has a frame."""
         call = node.this
-        if is_rank(node):
+        if is_rank(node) and not self._numbers_all(node):
             return self._pended(pending_rank(node, self.bind), BIGINT, str(call.name).lower())
-        if not isinstance(call, exp.Anonymous) or call.name.lower() != "lag":
-            raise refused_over(node)
+        if not isinstance(call, exp.Anonymous) or call.name.lower() != "lag" or len(call.expressions) > 2:
+            from millstream.engine.plan.over_aggregates import OverBinder  # which builds on the binder of aggregates, and that on this file
+
+            return OverBinder(self, lambda pending: self._pended(pending, pending.call.signature.result, pending.call.name)).bind(node)
         if node.args.get("spec") is not None:
-            raise Unsupported("a frame (ROWS or RANGE) in OVER is not supported", hint="write [ROWS n] after the stream's name")
+            raise Unsupported("LAG takes no frame", hint="write LAG(x, n) for the n-th row")
         self._check_order(node.args.get("order"))
         pending = PendingLag(*self._arguments(call), tuple(self.bind(k) for k in node.args.get("partition_by") or ()))
         return self._pended(pending, pending.value.type, "lag")
 
-    def _pended(self, pending: PendingLag | PendingRank, type_: DataType, name: str) -> ColumnRef:
+    def _numbers_all(self, node: exp.Window) -> bool:
+        """Whether it is ROW_NUMBER in order of event time where there are no windows: that is a running count."""
+        if str(node.this.name).lower() != "row_number" or any(a.role in _BOUNDS for a in self.scope.attributes):
+            return False
+        keys = node.args["order"].expressions if node.args.get("order") is not None else []
+        if len(keys) != 1 or not isinstance(keys[0], exp.Ordered) or keys[0].args.get("desc"):
+            return False
+        bounds = {a.time for a in self.scope.attributes if a.time not in (None, TimeOffset())}
+        partition = [self.bind(key) for key in node.args.get("partition_by") or ()]
+        if any(isinstance(key, ColumnRef) and self.scope.attribute(key.position).time in bounds for key in partition):
+            return False
+        bound = self.bind(keys[0].this)
+        return isinstance(bound, ColumnRef) and self.scope.attribute(bound.position).time == TimeOffset()
+
+    def _pended(self, pending: PendingLag | PendingRank | PendingOver, type_: DataType, name: str) -> ColumnRef:
         if pending not in self.pending:
             self.pending.append(pending)
         return ColumnRef(type_, len(self.scope.attributes) + self.pending.index(pending), name)
@@ -171,7 +191,7 @@ class LagBinder(ExpressionBinder):
     def _arguments(self, call: exp.Anonymous) -> tuple[Expression, int]:
         nodes = list(call.expressions)
         if not 1 <= len(nodes) <= 2:
-            raise TypeProblem(f"LAG takes 1 to 2 arguments, not {len(nodes)}")
+            raise TypeProblem(f"LAG takes 1 to 3 arguments, not {len(nodes)}")
         offset = self.bind(nodes[1]) if len(nodes) == 2 else None
         if offset is None:
             return self.bind(nodes[0]), 1
@@ -191,8 +211,14 @@ class LagBinder(ExpressionBinder):
         if any(isinstance(p, PendingLag) for p in self.pending):
             check_append_only(node, "LAG")
         width = len(node.attributes)
-        for index, pending in enumerate(self.pending):
+        places: list[int] = []
+        overs: list[PendingOver] = []
+        for pending in self.pending:
             spend(COLUMN_STEPS * len(node.attributes))
+            if not isinstance(pending, PendingLag | PendingRank):
+                overs.append(pending)
+                continue
+            places.append(len(node.attributes))
             if isinstance(pending, PendingRank):
                 node = rank_node(node, pending)
                 continue
@@ -215,11 +241,24 @@ class LagBinder(ExpressionBinder):
                 partition=tuple(position(k) for k in partition),
             )
             if extra:
-                kept = [*range(width + index), len(made.attributes) - 1]
+                kept = [*range(len(attributes)), len(made.attributes) - 1]
                 made = Project(
                     attributes=tuple(made.attributes[i] for i in kept),
                     input=made,
                     expressions=tuple(made.attributes[i].reference(i) for i in kept),
                 )
             node = made
-        return node
+        return self._with_overs(node, overs, width, places) if overs else node
+
+    def _with_overs(self, node: Node, overs: list[PendingOver], width: int, places: list[int]) -> Node:
+        """Add what has a frame, and put all that was added in the order in which it was bound."""
+        from millstream.engine.plan.over_aggregates import with_overs
+
+        node, found = with_overs(node, overs)
+        others, framed = iter(places), iter(found)
+        order = [next(others) if isinstance(p, PendingLag | PendingRank) else next(framed) for p in self.pending]
+        kept = [*range(width), *order]
+        if kept == list(range(len(node.attributes))):
+            return node
+        attributes = tuple(node.attributes[i] for i in kept)
+        return Project(attributes=attributes, input=node, expressions=tuple(node.attributes[i].reference(i) for i in kept))

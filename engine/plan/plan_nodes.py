@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from millstream.engine.aggregates.table import columns_of, is_aggregate, resolve_aggregate
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
 from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
@@ -16,7 +17,7 @@ from millstream.engine.data.types import TEXT
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
-from millstream.engine.language.recipes import EmitSpec, JoinKind, OrderColumn
+from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, OrderColumn, OverPart
 from millstream.engine.language.statements import Name, NamedItem, Place
 from millstream.engine.plan import logical
 from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
@@ -171,6 +172,7 @@ class NodeReader:
             "distinct": self._distinct,
             "top": self._top,
             "lag": self._lag,
+            "over": self._over,
             "unnest": self._unnest,
             "rank": self._rank,
         }
@@ -385,6 +387,60 @@ class NodeReader:
         offset = fields.integer("offset") if fields.has("offset") else 1
         attributes = (*node.attributes, logical.Attribute("lag", node.attributes[value].type))
         return logical.Lag(attributes=attributes, input=node, value=value, offset=offset, partition=partition)
+
+    def _over(self, fields: Fields, outer: bool) -> logical.Node:
+        from millstream.engine.plan.over_aggregates import over_node  # few plans have frames
+
+        self._only(fields, "input", "parts")
+        node = self._input(fields, outer)
+        logical.check_append_only(node, "OVER")
+        parts, names = [], []
+        for value, path in fields.items("parts"):
+            part, named = self._over_part(value, path, Scope(node.attributes))
+            parts.append(part)
+            names += named
+        if not names:
+            raise InvalidDefinition(f"{fields.at('parts')} must hold aggregates")
+        return over_node(node, parts, names)
+
+    def _over_part(self, value: Any, path: str, scope: Scope) -> tuple[OverPart, list[str]]:
+        """Read {frame, partition_by, calls}; return the names of the calls with it."""
+        from millstream.engine.plan.over_aggregates import frame_of
+
+        if not isinstance(value, Mapping):
+            raise InvalidDefinition(f"{path} must be a map of frame, partition_by and calls")
+        fields = Fields(value, path)
+        self._only(fields, "frame", "partition_by", "calls")
+        partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
+        written = self._parsed(f"count(*) OVER (ORDER BY t {fields.text('frame')})", fields.at("frame"), parse_expression)
+        spec = written.args.get("spec") if isinstance(written, exp.Window) else None
+        frame = self._parsed("", fields.at("frame"), lambda _: frame_of(spec, 1))
+        named = [self._over_call(item, at, scope) for item, at in fields.items("calls")]
+        return OverPart(tuple(call for _, call in named), frame, partition), [name for name, _ in named]
+
+    def _over_call(self, value: Any, path: str, scope: Scope) -> tuple[str, AggregateCall]:
+        """Read [name, function, [column, …], filter or null, distinct, [option, …]]; what is read as one STRUCT is one column."""
+        match value:
+            case [str(name), str(function), list(columns), None | str() as condition, bool(distinct), list(options)]:
+                pass
+            case _:
+                raise InvalidDefinition(f"{path} must be [name, function, [columns], filter or null, distinct, [options]]")
+        if not is_aggregate(function):
+            raise InvalidDefinition(f"{path} is not an aggregate", hint=f"{function} is not one of the aggregate functions")
+        places = tuple(self._position(parse_expression(as_text(c, path)), path, scope) for c in columns)
+        types = [scope.attribute(p).type for p in places]
+        orders: tuple[Any, ...] = ()
+        if options and isinstance(options[-1], list):
+            orders = (tuple((bool(falls), bool(first)) for falls, first in options[-1]),)
+            options = options[:-1]
+        if orders or columns_of(function) > 1:
+            types = [part for _, part in types[0].fields[: columns_of(function)]] if types else []
+        signature = self._parsed("", path, lambda _: resolve_aggregate(function, types, options))
+        if list(signature.arguments) != types:
+            raise InvalidDefinition(f"{path} reads {', '.join(map(str, types))}; cast to {', '.join(map(str, signature.arguments))} below")
+        filter_ = None if condition is None else self._position(parse_expression(condition), path, scope)
+        call = AggregateCall(signature.name, places, signature.result, filter_, distinct, (*signature.options, *orders))
+        return name, call
 
     def _unnest(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "items", "called", "columns", "numbered", "outer")

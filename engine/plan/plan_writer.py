@@ -19,7 +19,7 @@ from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.plan_objects import PLAN_VERSION
 from millstream.engine.plan.query_options import default_options
 from millstream.engine.plan.steps import aggregate_emit, is_append_only_change
-from millstream.engine.plan.text import attribute_names, emit_text, expression_text, window_text
+from millstream.engine.plan.text import attribute_names, emit_text, expression_text, frame_text, window_text
 
 Plan = dict[str, Any]
 _NS_PER_US = 1_000
@@ -112,6 +112,7 @@ class _Writer:
             logical.Distinct: lambda node, outer: {"op": "distinct", "input": self.write(node.input, outer)},
             logical.Top: self._top,
             logical.Lag: self._lag,
+            logical.Over: self._over,
             logical.Rank: self._rank,
             logical.Unnest: self._unnest,
         }
@@ -242,6 +243,20 @@ class _Writer:
             "input": self.write(node.input, outer),
         }
 
+    def _over(self, node: logical.Over, outer: bool) -> Plan:
+        spell = attribute_names(node.input.attributes)
+        names = iter(node.attributes[len(node.input.attributes) :])
+
+        def call(c: AggregateCall) -> list[Any]:
+            condition = None if c.filter is None else spell(c.filter)
+            return [next(names).name, c.function, [spell(a) for a in c.arguments], condition, c.distinct, list(c.options)]
+
+        parts = [
+            {"frame": frame_text(p.frame), "partition_by": [spell(k) for k in p.partition], "calls": [call(c) for c in p.aggregates]}
+            for p in node.parts
+        ]
+        return {"op": "over", "parts": parts, "input": self.write(node.input, outer)}
+
     def _unnest(self, node: logical.Unnest, outer: bool) -> Plan:
         made = node.attributes[len(node.input.attributes) :]
         return {
@@ -349,7 +364,9 @@ def _alias(node: logical.Node) -> str | None:
     if isinstance(node, logical.Scan | logical.TableScan):
         own = node.stream if isinstance(node, logical.Scan) else node.table
         return None if own == qualifier else qualifier
-    if isinstance(node, logical.Filter | logical.Split | logical.Distinct | logical.Top | logical.Lag | logical.Rank | logical.Window):
+    if isinstance(
+        node, logical.Filter | logical.Split | logical.Distinct | logical.Top | logical.Lag | logical.Over | logical.Rank | logical.Window
+    ):
         inherited = {a.qualifier for a in node.inputs[0].attributes}
         return None if qualifier in inherited else qualifier
     return qualifier if not isinstance(node, logical.KeyedJoin) else None

@@ -52,8 +52,12 @@ def unbounded_state(query: PhysicalQuery) -> tuple[str, ...]:
             found.append("the state of this window grows with the number of partitions")
         elif isinstance(recipe, recipes.LagRecipe) and recipe.partition:
             found.append("the state of this LAG grows with the number of partitions")
+        elif isinstance(recipe, recipes.OverRecipe) and any(map(_keeps_partitions, recipe.parts)):
+            found.append("the state of this OVER grows with the number of partitions; RANGE from so much time PRECEDING bounds it")
         elif isinstance(recipe, recipes.DistinctRecipe) and recipe.window is None:
             found.append("the state of this DISTINCT grows with the number of different rows; a window bounds it")
+        elif isinstance(recipe, recipes.JoinRecipe) and recipe.lower_us is recipe.upper_us is None:
+            found.append("the state of this join grows with both streams; WITHIN bounds it")
         elif isinstance(recipe, recipes.JoinRecipe) and None in (recipe.lower_us, recipe.upper_us):
             found.append("the state of this join grows on one side, as its bound in time is one-sided; WITHIN bounds both")
     return tuple(dict.fromkeys(found))
@@ -88,9 +92,29 @@ def state_bound(recipe: Recipe) -> str | None:
         return f"the rows of open windows, {_ABOVE}"
     if isinstance(recipe, recipes.LagRecipe):
         return f"{recipe.offset} rows a partition, {_ABOVE}"
+    if isinstance(recipe, recipes.OverRecipe):
+        return "; ".join(dict.fromkeys(map(_over_state, recipe.parts)))
     if isinstance(recipe, recipes.RelationToStreamRecipe):
         return f"the relation, {_ABOVE.replace('rows', 'changes')}"
     return None
+
+
+def _keeps_partitions(part: recipes.OverPart) -> bool:
+    return bool(part.partition) and (part.frame.by_rank or part.frame.preceding is None)
+
+
+def _over_state(part: recipes.OverPart) -> str:
+    frame, unit = part.frame, "one cell" if foldable(part.aggregates) else "the values"
+    waits = ""
+    if frame.following > 0:
+        waits = f"{frame.following} rows a partition" if frame.by_rank else f"rows of the last {duration_text(frame.following)}"
+        waits = f"; {waits}, whose frames are not complete"
+    if frame.preceding is None:
+        return f"one cell a partition{waits}, {_ABOVE}"
+    if frame.by_rank:
+        return f"{unit} of each of {max(0, frame.preceding) + max(0, frame.following) + 1} rows a partition{waits}, {_ABOVE}"
+    each = "a partition and instant" if unit == "one cell" else "of each row"
+    return f"{unit} {each} of the last {duration_text(max(0, frame.preceding) + max(0, frame.following))}{waits}, {_ABOVE}"
 
 
 def _aggregate_state(recipe: recipes.AggregateRecipe) -> str:

@@ -13,7 +13,7 @@ from millstream.engine.expressions.chain import CHAIN
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
 from millstream.engine.expressions.values import format_date, format_decimal, format_timestamp
 from millstream.engine.language.names import quote_name
-from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
+from millstream.engine.language.recipes import EmitKind, EmitSpec, FrameSpec, WindowKind, WindowSpec
 from millstream.engine.plan.logical import Attributes
 
 NameOf = Callable[[int], str]
@@ -229,6 +229,19 @@ def window_text(spec: WindowSpec, attributes: Attributes) -> str:
     if kind is WindowKind.UNBOUNDED:
         return "UNBOUNDED" + ("" if spec.state_rows_max is None else f" STATE {spec.state_rows_max} ROWS")
     return "NOW"
+
+
+def frame_text(frame: FrameSpec) -> str:
+    """Return the frame as it stands in OVER."""
+
+    def end(offset: int | None) -> str:
+        if offset is None:
+            return "UNBOUNDED PRECEDING"
+        size = str(abs(offset)) if frame.by_rank else f"INTERVAL '{duration_text(abs(offset))}'"
+        return f"{size} {'FOLLOWING' if offset > 0 else 'PRECEDING'}" if offset else "CURRENT ROW"
+
+    start = None if frame.preceding is None else -frame.preceding
+    return f"{'ROWS' if frame.by_rank else 'RANGE'} BETWEEN {end(start)} AND {end(frame.following)}"
 
 
 def _alignment(spec: WindowSpec) -> str:

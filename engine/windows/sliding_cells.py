@@ -15,6 +15,7 @@ kept once. (Panes × groups are cells too, in grids: `pane_states.py`.)
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -24,12 +25,15 @@ import numpy.typing as npt
 from millstream.engine.aggregates.contract import FoldedRows, Folding, StateKind, null_unless
 from millstream.engine.aggregates.sums import COUNTS
 from millstream.engine.aggregates.table import aggregate_of, foldable
+from millstream.engine.data import limits
+from millstream.engine.data.allowance import cut_rows
 from millstream.engine.data.arrays import run_sizes
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column, counted_rows
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Train
 from millstream.engine.data.types import NULL, DataType
 from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.state.forms import state_record
@@ -344,6 +348,21 @@ class ValueCells(SlidingCells):
 def sliding_cells(width: int, calls: Sequence[AggregateCall], inputs: Schema) -> SlidingCells:
     """Return cells that are folded if all calls can be."""
     return FoldedCells(width, calls, inputs) if foldable(calls) else ValueCells(width, calls, inputs)
+
+
+def bound_answers(train: Train, cells: SlidingCells, rows_width: int | None) -> None:
+    """Want fewer rows where the windows of all would go through more values than a call may: n rows, each with m + n at most.
+
+    `rows_width`: the rows of a window, where that bounds them.
+    """
+    held = cells.values_per_answer()
+    if held is None or train.rows < 2:
+        return
+    most = limits.CALL_VALUES_MAX
+    rows = int((math.sqrt(held * held + 4.0 * most) - held) / 2)
+    if rows_width is not None:
+        rows = max(rows, most // rows_width)
+    cut_rows(train, max(1, rows))
 
 
 def _suffix(kind: int) -> int:

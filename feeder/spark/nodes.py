@@ -93,6 +93,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.TopRecipe: "ORDER BY LIMIT",
         recipes.RankRecipe: "rank",
         recipes.LagRecipe: "LAG",
+        recipes.OverRecipe: "OVER",
         recipes.RelationToStreamRecipe: "a relation's stream",
         recipes.WindowRecipe: "rows of a window",
         recipes.SplitRecipe: "split",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 Figures: TypeAlias = dict[str, Any]
@@ -41,6 +41,7 @@ class Kit(Protocol):
     """Size, timing, checks, and rows and references of the chain and of the window, which benchmarks over TCP use as well."""
 
     quick: bool
+    parts: Sequence[str]  # what was asked for of a benchmark that has parts; nothing for all
 
     def size(self, full: int, quick: int) -> int:
         """Return how much of something to take."""
@@ -94,6 +95,45 @@ class Kit(Protocol):
     @property
     def window_query(self) -> tuple[str, str, str]:
         """The window's stream, its definition, and the query."""
+        ...
+
+    def nexmark(self, events: int) -> Nexmark:
+        """Return NEXMark with so many events."""
+        ...
+
+
+class Nexmark(Protocol):
+    """Events, queries and their right answers. `queries`: their names; `sources`: the streams that events enter."""
+
+    events: int
+    queries: Sequence[str]
+    sources: Sequence[str]
+
+    @property
+    def trains(self) -> list[list[tuple[str, Any]]]:
+        """The events as record batches by stream, in order of arrival."""
+        ...
+
+    @property
+    def streams(self) -> list[str]:
+        """The statements that make the streams."""
+        ...
+
+    @property
+    def side_input(self) -> tuple[str, Any]:
+        """A table's name and rows, for the query that makes it."""
+        ...
+
+    def query(self, name: str) -> list[str]:
+        """Return a query's statements; the last is the SELECT."""
+        ...
+
+    def fed(self, name: str) -> list[str]:
+        """Return the streams that a query makes and feeds itself."""
+        ...
+
+    def wrong(self, name: str, rows: Sequence[Any]) -> str | None:
+        """Return what is wrong with the rows of a query."""
         ...
 
 

@@ -171,6 +171,7 @@ class Results:
     def __init__(self) -> None:
         self.trains: list[Train] = []
         self.rows = 0
+        self._of: dict[str, list[Train]] = {}
 
     def query_began(self, query: Query) -> None:
         """Nothing to prepare."""
@@ -180,6 +181,7 @@ class Results:
         if train.rows:
             train.columns()
             self.trains.append(train)
+            self._of.setdefault(query.name, []).append(train)
             self.rows += train.rows
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
@@ -205,11 +207,16 @@ class Results:
     def take(self) -> list[Train]:
         """Return the trains so far and begin anew."""
         taken, self.trains, self.rows = self.trains, [], 0
+        self._of.clear()
         return taken
+
+    def of(self, query: str) -> list[Train]:
+        """Return the trains of one query so far."""
+        return self._of.get(query, [])
 
 
 class Embedded:
-    """A host over one of these runtimes, fed with columns that are already the engine's. Plans run as they are written."""
+    """A host over one of these runtimes, fed with columns that are already the engine's. Plans run as they are written unless `rewrite`."""
 
     def __init__(
         self,
@@ -218,6 +225,7 @@ class Embedded:
         settings: CoreSettings | None = None,
         fuse: bool = True,
         sharing: bool = False,
+        rewrite: bool = False,
     ) -> None:
         self.results = Results()
         spec = policy or PolicySpec("round-robin")
@@ -228,7 +236,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = assemble(self.results, Store(None), runtime, spec, rewrite=False, sharing=SHARING_DEFAULT if sharing else SHARING_OFF)
+        self.host = assemble(self.results, Store(None), runtime, spec, rewrite=rewrite, sharing=SHARING_DEFAULT if sharing else SHARING_OFF)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 

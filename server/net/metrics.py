@@ -93,6 +93,7 @@ class ServerCollector:
         yield from self._archives()
         yield from self._queries()
         yield from self._scheduler()
+        yield from _connector_families(self.server.host)
         yield from _worker_families(self.server.host)
         yield from _target_families(self.server.host)
         if self._measured is not None:
@@ -216,6 +217,28 @@ def _worker_families(host: EngineHost) -> Iterator[Any]:
         for family, name in ((operators, "operators"), (state, "state_bytes"), (calls, "calls"), (moves, "moves"), (ends, "ends")):
             family.add_metric(label, row[name])
     yield from (load, operators, state, calls, moves, ends)
+
+
+def _connector_families(host: EngineHost) -> Iterator[Any]:
+    """Yield what was told of each source and sink; nothing where there are none."""
+    if not host.has_connectors:
+        return
+    labels = ["kind", "name"]
+    running = GaugeMetricFamily("millstream_connector_running", "1 while a source or sink runs, else 0", labels=labels)
+    counts: dict[str, Any] = {
+        "rows": CounterMetricFamily("millstream_connector_rows", "Rows brought in, or given out, since it was opened", labels=labels),
+        "refused": CounterMetricFamily("millstream_connector_refused", "Rows that the stream refused", labels=labels),
+        "restarts": CounterMetricFamily("millstream_connector_restarts", "Times that it was opened again after a fault", labels=labels),
+        "lag_messages": GaugeMetricFamily("millstream_connector_lag_messages", "Messages that wait at the other side", labels=labels),
+        "lag_s": GaugeMetricFamily("millstream_connector_lag_seconds", "Age of the oldest of them", labels=labels),
+    }
+    for one in host.connectors:
+        label = [one.definition.kind.noun, one.definition.name]
+        running.add_metric(label, float(one.state == "running"))
+        for name, family in counts.items():
+            if (told := one.report.get(name)) is not None:
+                family.add_metric(label, told)
+    yield from (running, *counts.values())
 
 
 def _target_families(host: EngineHost) -> Iterator[Any]:

@@ -15,12 +15,11 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import pyarrow as pa
 from millstream.server.functions.child import die_with_the_server
 from millstream.server.workers.channel import Channel, Message
 from millstream.server.workers.desk import SERVER, Desk
 from millstream.server.workers.segments import MappedSegments, SharedSegments, ToldSegments
+from millstream.server.workers.wire import load_kernels
 
 _DATA = "VmData:"
 ANSWERS_BYTES_MAX = 256 * 1024 * 1024  # in segments; what the server does not let go of beyond that is copied
@@ -58,11 +57,6 @@ class Answers:
         os.eventfd_write(channel.answered, 1)
 
 
-def _load_kernels() -> None:
-    """Have NumPy and Arrow load what they load at their first calls: later that would seem to be the cost of the first rows."""
-    pa.array(np.zeros(1)).filter(pa.array([True]))
-
-
 def _bound(memory_bytes_max: int) -> None:
     """Let this process use so much memory beyond what it has; what is shared with the server does not count."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -82,7 +76,7 @@ def main() -> None:
     keep_pandas_out()
     from millstream.engine.operators import build  # noqa: F401  before the memory is bounded
 
-    _load_kernels()
+    load_kernels()
     gc.collect()
     gc.freeze()
     _bound(told["memory_bytes_max"])

@@ -21,6 +21,7 @@ from millstream.scheduler.placement import Balance, Choice, GroupLoad, Move, Wor
 from millstream.server.workers.operators import Placed
 from millstream.server.workers.process import Worker, WorkerBounds, about
 from millstream.server.workers.segments import SharedSegments
+from millstream.server.workers.wire import load_kernels
 
 FADE = 0.7  # weight of the past in a worker's load
 MOVED_BYTES_MAX = 128 * 1024 * 1024  # of a group's state: all orders wait while it is copied
@@ -192,6 +193,9 @@ class Workers:
 
 def started(count: int, bounds: WorkerBounds) -> tuple[list[Worker], SharedSegments]:
     """Start so many workers; returns them and the segments that they share with the server. TooMany when the system starts no process."""
+    from millstream.engine.runtime import crossing  # noqa: F401  which the first order would load
+
+    load_kernels()
     segments = SharedSegments()
     return [Worker(number, bounds, segments) for number in range(1, count + 1)], segments
 

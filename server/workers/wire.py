@@ -16,6 +16,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from millstream.engine.data.arrivals import NO_ARRIVALS, ArrivalTimes, SteppedArrivals, following_arrivals
 from millstream.engine.data.chunks import address_of, text_over, text_parts
 from millstream.engine.data.column import CellColumn, Column, concat_columns, null_column
@@ -322,3 +323,8 @@ def _array(place: Sequence[Any], behind: Any, bases: dict[int, Array]) -> Array:
         found: Array = behind[offset : offset + count * dtype.itemsize].view(dtype)
         return found
     return bases[segment][offset : offset + count * dtype.itemsize].view(dtype)
+
+
+def load_kernels() -> None:
+    """Have NumPy and Arrow load what they load at their first calls: later that would seem to be the cost of the first rows."""
+    pa.array(np.zeros(1)).filter(pa.array([True]))

@@ -161,7 +161,10 @@ def test_a_script_comes_from_a_file_or_standard_input(threaded: ThreadedServer, 
     file.write_text("CREATE STREAM a (k INT); -- one; two\nSHOW QUERIES;")
     assert run("sql", "-f", str(file))[0] == 0
     assert run("sql", stdin=b"SHOW CLASSES")[0] == 0
-    assert [text.strip() for text in statements(threaded)] == ["CREATE STREAM a (k INT)", "-- one; two\nSHOW QUERIES", "SHOW CLASSES"]
+    assert run("sql", "-c", "SHOW A; SHOW B -- all", "-c", "\nSHOW C")[0] == 0
+    assert statements(threaded) == [
+        *["CREATE STREAM a (k INT)", " -- one; two\nSHOW QUERIES", "SHOW CLASSES", "SHOW A", " SHOW B -- all", "\nSHOW C"]
+    ]
 
 
 def test_results_of_several_selects_come_one_after_the_other_under_their_names(threaded: ThreadedServer, run: Run) -> None:

@@ -25,7 +25,7 @@ DOCS = ROOT / "docs"
 FIRST_QUERY = re.compile(r"^## A first query\n\n```sh\n(.*?)^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(file|console|python)(?: ([\w.]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVE = "millstream serve &"
-COMMAND_S = 60
+COMMAND_S = 300
 
 
 def free_port() -> int:

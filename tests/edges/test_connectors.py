@@ -250,5 +250,5 @@ def test_the_kit_passes_the_example_of_the_page_and_finds_what_is_wrong_with_oth
 
     with pytest.raises(AssertionError, match="promise must begin"):
         check_source(Silent, options, fill)
-    with pytest.raises(ConnectorError, match="there is no connector pigeons for a source; there are files, mqtt, postgres"):
+    with pytest.raises(ConnectorError, match="there is no connector pigeons for a source; there are files, http, kafka"):
         find("source", "pigeons")

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from millstream.client.edges import runs
+from millstream.client.edges.contract import ConnectorOptions, Lag, Message, MessageBatch
 from millstream.client.errors import MillstreamError
+from millstream.client.publisher import Acknowledgement
 from millstream.engine.data.errors import EngineError
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import ConnectorDefinition, ConnectorKind, EnvironmentName
+from millstream.protocol.types import parse_schema
 from millstream.server.errors import TooMany
 from millstream.server.host.connectors import CONNECTORS_MAX, REPORT_BYTES_MAX, Connector, Connectors, checked_report
+from millstream.server.net.metrics import ServerCollector, pages
 
 from tests.support.live_server import Harness, run, running
 
@@ -129,3 +136,52 @@ def test_a_report_is_bounded_and_only_known_keys_are_taken() -> None:
     for bad in ("[]", '{"rows": "x"}', '{"rows": true}', '{"x": 1}', '{"state": 1}', " " * (REPORT_BYTES_MAX + 1)):
         with pytest.raises(ValueError, match=r"."):
             checked_report(bad)
+
+
+def test_metrics_tell_how_far_behind_sources_are() -> None:
+    async def test(harness: Harness) -> None:
+        await made(harness)
+        client = harness.clients[0]
+        report = {"state": "running", "rows": 7, "refused": 2, "restarts": 1, "lag_messages": 40, "lag_s": 2.5}
+        await client.execute(f"REPORT SOURCE plant '{json.dumps(report)}'")
+        text = pages(ServerCollector(harness.server.application))["/metrics"]()[2].decode()
+        label = '{kind="source",name="plant"}'
+        wanted = {"running": 1, "rows_total": 7, "refused_total": 2, "restarts_total": 1, "lag_messages": 40, "lag_seconds": 2.5}
+        for name, value in wanted.items():
+            assert f"millstream_connector_{name}{label} {float(value)}" in text
+        assert 'millstream_connector_running{kind="sink",name="alerts"} 0.0' in text
+
+    run(test, connectors=False)
+
+
+def test_a_source_that_is_never_idle_tells_its_lag_and_how_old_what_waits_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "LAG_S", 0.0)
+    now = 1_000.0
+    monkeypatch.setattr(runs.time, "time", lambda: now)
+
+    class Busy:
+        def __init__(self) -> None:
+            self.left = [3, 2, 1, 0]
+            self.told: list[Any] = []
+
+        def open(self, options: Any, position: Any) -> None: ...
+
+        def read(self, wait_s: float) -> MessageBatch:
+            if len(self.left) == 1:
+                source.stop()
+            return MessageBatch([Message({"v": 1}, time_us=int((now - 2.5) * 1e6))], b"p")
+
+        def settled(self, position: bytes) -> None: ...
+
+        def lag(self) -> Lag:
+            self.told.append(source.report().get("lag_s"))
+            return Lag(self.left.pop(0))
+
+    publisher = MagicMock()
+    publisher.__enter__().columns = parse_schema([["v", "BIGINT", True]])
+    publisher.__enter__().flush.return_value = Acknowledgement(1)
+    source = runs.SourceRun("x", "s", "{}", None, MagicMock())
+    busy = Busy()
+    source._move(SimpleNamespace(publisher=lambda *_, **__: publisher), busy, ConnectorOptions("x", {}))  # type: ignore[arg-type]
+    assert busy.told == [None, 2.5, 2.5, 2.5]
+    assert (source.report()["lag_messages"], source.report()["lag_s"]) == (0, 0.0)

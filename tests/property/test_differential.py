@@ -20,6 +20,7 @@ from tests.property.oracle import values
 from tests.property.oracle.join_queries import asof_query, join_query, table_query, union_query
 from tests.property.oracle.nested import nested_query
 from tests.property.oracle.nested_types import nested_columns, nested_row, nested_values_query
+from tests.property.oracle.over import over_query
 from tests.property.oracle.queries import (
     distinct_query,
     empty_query,
@@ -100,6 +101,12 @@ def selections(seed: int, kept: Kept = None) -> Scenario:
     return scenario
 
 
+def overs(seed: int, kept: Kept = None) -> Scenario:
+    scenario = one_stream(random.Random(seed), kept)
+    scenario.queries = [over_query(scenario.choice, scenario.feed("s")) for _ in range(QUERIES)]
+    return scenario
+
+
 def nested(seed: int, kept: Kept = None) -> Scenario:
     scenario = one_stream(random.Random(seed), kept)
     scenario.queries = [nested_query(scenario, number) for number in range(QUERIES)]
@@ -142,7 +149,7 @@ def nested_values(seed: int, kept: Kept = None) -> Scenario:
     return scenario
 
 
-SHAPES = {f.__name__: f for f in (windows, local_time, selections, nested, nested_values, unions, joins, tables, as_of)}
+SHAPES = {f.__name__: f for f in (windows, local_time, selections, overs, nested, nested_values, unions, joins, tables, as_of)}
 
 
 def failing(scenario: Scenario, way: Way) -> list[str]:

@@ -40,7 +40,6 @@ FLINK = (
     Typed(
         "SELECT sensor, AVG(value) OVER (PARTITION BY sensor ORDER BY ts RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW)"
         " FROM readings",
-        f"{MEAN} [RANGE 1 HOUR] GROUP BY sensor",
     ),
     Typed(
         "SELECT * FROM readings MATCH_RECOGNIZE (PARTITION BY sensor ORDER BY ts MEASURES A.value AS low"

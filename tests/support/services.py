@@ -41,12 +41,19 @@ class Service:
     command: list[str]
     port: int
     user: str | None = None
+    environment: dict[str, str] | None = None
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         user = {} if self.user is None else {"user": self.user, "group": pwd.getpwnam(self.user).pw_gid, "extra_groups": []}
         self.process = subprocess.Popen(
-            self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd="/", **user
+            self.command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            env=None if self.environment is None else {**os.environ, **self.environment},
+            **user,
         )
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
@@ -96,6 +103,43 @@ def redis_server(folder: Path) -> Iterator[Service]:
     folder.mkdir(exist_ok=True)
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--appendonly", "yes", "--appendfsync", "always"]
     with running(Service([*command, "--save", ""], port)) as service:
+        yield service
+
+
+@contextmanager
+def nats_server(folder: Path) -> Iterator[Service]:
+    """A NATS server with JetStream on disk."""
+    program, port = found("nats-server", "usr/sbin"), free_port()
+    folder.mkdir(exist_ok=True)
+    command = [program, "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder)]
+    with running(Service(command, port)) as service:
+        yield service
+
+
+@contextmanager
+def rabbitmq(folder: Path) -> Iterator[Service]:
+    """A RabbitMQ of its own name, with its own daemon of names beside it."""
+    program = found("rabbitmq-server", "usr/lib/rabbitmq/bin")
+    program = "/usr/lib/rabbitmq/bin/rabbitmq-server" if Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists() else program
+    names, port, names_port = found("epmd"), free_port(), free_port()
+    folder.mkdir(exist_ok=True)
+    (folder / "plugins").write_text("[].\n")
+    environment = {
+        "ERL_EPMD_PORT": str(names_port),
+        "HOME": str(folder),
+        "RABBITMQ_NODENAME": f"millstream{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+    }
+    with (
+        running(Service([names, "-port", str(names_port)], names_port, environment=environment)),
+        running(Service([program], port, environment=environment)) as service,
+    ):
         yield service
 
 

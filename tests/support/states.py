@@ -97,6 +97,11 @@ CASES: Mapping[str, str] = {
     "top": f"SELECT k, v, t FROM s {TUMBLING} ORDER BY v LIMIT 2",
     "rank": f"SELECT k, v, RANK() OVER (PARTITION BY k ORDER BY v) AS r FROM s {HOPPING}",
     "lag": "SELECT k, v, LAG(t) OVER (PARTITION BY k) AS before FROM s",
+    "over": "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY ts) AS a, MAX(t) OVER (ORDER BY ts ROWS UNBOUNDED PRECEDING) AS b,"
+    " COUNT(t) OVER (PARTITION BY t ORDER BY ts RANGE 9 MICROSECONDS PRECEDING) AS c, MEDIAN(v) OVER (ORDER BY ts ROWS 4 PRECEDING) AS d"
+    " FROM s",
+    "over_following": "SELECT k, v, LEAD(t, 2) OVER (PARTITION BY k ORDER BY ts) AS a, SUM(w) OVER (PARTITION BY t ORDER BY ts RANGE"
+    " BETWEEN 2 MICROSECONDS PRECEDING AND 4 MICROSECONDS FOLLOWING) AS b FROM s",
     "istream": "ISTREAM(SELECT t, COUNT(*) AS n FROM s GROUP BY t)",
     "dstream": f"DSTREAM(SELECT k, t FROM s {SLIDING})",
     "dstream_rows": "DSTREAM(SELECT k, t, w FROM s [PARTITION BY k ROWS 2])",

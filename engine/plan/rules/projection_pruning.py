@@ -50,6 +50,8 @@ def _prune(node: logical.Node, wanted: set[int]) -> tuple[logical.Node, Mapping]
         return _join(node, wanted)
     if isinstance(node, logical.Rank):
         return _rank(node, wanted)
+    if isinstance(node, logical.Over):
+        return _over(node, wanted)
     if isinstance(node, logical.Window) and not node.changes:
         return _window(node, wanted)
     inputs = tuple(_all_kept(below) for below in node.inputs)
@@ -119,6 +121,22 @@ def _rank(node: logical.Rank, wanted: set[int]) -> tuple[logical.Node, Mapping]:
         attributes=(*_kept(node, below, moved), node.attributes[width]),
     )
     return made, moved | {width: len(below.attributes)}
+
+
+def _over(node: logical.Over, wanted: set[int]) -> tuple[logical.Node, Mapping]:
+    """Its own columns stand last. All are computed, as a frame that nobody reads may still decide when rows leave."""
+    width = len(node.input.attributes)
+    read = {p for part in node.parts for p in part.partition}
+    for call in (call for part in node.parts for call in part.aggregates):
+        read |= {*call.arguments, *(() if call.filter is None else (call.filter,))}
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | read)
+    parts = tuple(
+        replace(part, aggregates=tuple(c.moved(moved) for c in part.aggregates), partition=tuple(moved[p] for p in part.partition))
+        for part in node.parts
+    )
+    own = node.attributes[width:]
+    made = replace(node, input=below, parts=parts, attributes=(*_kept(node, below, moved), *own))
+    return made, moved | {width + i: len(below.attributes) + i for i in range(len(own))}
 
 
 def _join(node: logical.KeyedJoin, wanted: set[int]) -> tuple[logical.Node, Mapping]:

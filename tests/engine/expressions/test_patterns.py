@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.errors import TypeProblem
-from millstream.engine.data.types import TEXT
+from millstream.engine.data.types import BIGINT, TEXT
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.compile import compile_expression
@@ -96,3 +97,31 @@ def test_regexp_replace_takes_the_first_match_or_all(table: Any, run: Any) -> No
     pattern, by = Literal(TEXT, "(a)n"), Literal(TEXT, r"<\1>")
     assert run(call("regexp_replace", [rows.refs[0], pattern, by]), rows).values == ["b<a>ana", None, ""]
     assert run(call("regexp_replace", [rows.refs[0], pattern, by, Literal(TEXT, "g")]), rows).values == ["b<a><a>a", None, ""]
+
+
+EXTRACTED = ("b+", "(a)(b*)", r"(?P<x>a|b)([^b]*)$", r"[(]b", r"(?:a)(b)?", r"\(a", "(?i)A(B)", "((a)b)a")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.none(), st.text("ab(B", max_size=8)), min_size=1, max_size=8), st.sampled_from(EXTRACTED), st.data())
+def test_extracts_are_those_of_python(table: Any, run: Any, texts: list[str | None], pattern: str, data: st.DataObject) -> None:
+    rows = table((TEXT, texts))
+    compiled = re.compile(pattern)
+    group = data.draw(st.integers(0, compiled.groups))
+    expected = [None if t is None or (m := compiled.search(t)) is None else m[group] or "" for t in texts]
+    wanted = [rows.refs[0], Literal(TEXT, pattern)]
+    assert run(call("regexp_extract", [*wanted, Literal(BIGINT, group)]), rows).values == expected
+    if not group:
+        assert run(call("regexp_extract", wanted), rows).values == expected
+
+
+def test_what_cannot_be_extracted_is_refused(table: Any) -> None:
+    text = table((TEXT, ["a"])).refs[0]
+    for arguments, message in (
+        ([Literal(TEXT, "(")], "bad regular expression"),
+        ([text], "must be constants"),
+        ([Literal(TEXT, "(a)"), Literal(BIGINT, 2)], "the pattern has 1 groups; there is no group 2"),
+        ([Literal(TEXT, "a"), Literal(BIGINT, -1)], "there is no group -1"),
+    ):
+        with pytest.raises(TypeProblem, match=message):
+            check_patterns(call("regexp_extract", [text, *arguments]))

@@ -95,7 +95,7 @@ def test_groups_are_ranked_in_their_own_query_or_around_it(source: str, train: i
         (f"SELECT k, SUM(v) AS t, RANK() OVER (ORDER BY k) AS r FROM s {WINDOW} GROUP BY k EMIT CHANGES", "change log"),
         (f"SELECT k, RANK() OVER (ORDER BY v) AS r FROM s {WINDOW} GROUP BY k", "column v must be in GROUP BY"),
         (f"SELECT NTILE(4) OVER (ORDER BY v) AS r FROM s {WINDOW}", "NTILE OVER"),
-        (f"SELECT LEAD(v) OVER (ORDER BY ts) AS r FROM s {WINDOW}", "LEAD OVER.*LAG looks back"),
+        (f"SELECT LEAD(v) OVER (ORDER BY ts) AS r FROM s {WINDOW}", "LEAD OVER.*over the rows of a window.*the frame says which rows"),
     ],
 )
 def test_what_cannot_be_ranked_is_refused(query: str, words: str) -> None:

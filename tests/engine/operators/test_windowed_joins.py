@@ -30,6 +30,7 @@ CASES = {
     "SELECT a.ts, b.ts AS u FROM a [NOW] JOIN b ON a.k = b.k": lambda x, y: equal(x, y) and y[0] <= x[0],
     "SELECT a.ts, b.ts AS u FROM a [NOW] JOIN b [NOW] ON a.k = b.k": lambda x, y: equal(x, y) and y[0] == x[0],
     f"SELECT a.ts, b.ts AS u FROM a [UNBOUNDED] JOIN b [RANGE 3 {US}] ON a.k = b.k": lambda x, y: equal(x, y) and x[0] - y[0] < 3,
+    "SELECT a.ts, b.ts AS u FROM a [UNBOUNDED] JOIN b [UNBOUNDED] ON a.k = b.k": equal,
     f"SELECT a.ts, b.ts AS u FROM a [RANGE 5 {US}], b [RANGE 2 {US}] WHERE a.k = b.k": lambda x, y: equal(x, y) and -2 < y[0] - x[0] < 5,
     f"SELECT a.ts, b.ts AS u FROM a CROSS JOIN b WITHIN 2 {US}": lambda x, y: abs(x[0] - y[0]) <= 2,
     f"SELECT a.ts, b.ts AS u FROM a [RANGE 3 {US}] CROSS JOIN b [RANGE 3 {US}]": lambda x, y: abs(x[0] - y[0]) < 3,

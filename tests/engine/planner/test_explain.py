@@ -46,6 +46,7 @@ def test_the_rules_in_force_are_named(text: str, rule: str, sentence: str) -> No
         ("SELECT k, COUNT(*) FROM s [UNBOUNDED] GROUP BY k EMIT CHANGES", "grows with the number of keys"),
         ("SELECT DISTINCT k FROM s", "number of different rows"),
         ("SELECT s.k FROM s JOIN r ON s.k = r.k AND r.ts > s.ts", "grows on one side"),
+        ("SELECT s.k FROM s [UNBOUNDED] JOIN r [UNBOUNDED] ON s.k = r.k", "grows with both streams"),
     ],
 )
 def test_state_without_a_bound_is_noted(text: str, note: str) -> None:

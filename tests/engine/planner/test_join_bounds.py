@@ -132,3 +132,11 @@ def test_the_bounds_of_hopping_windows_lie_within_their_size_of_the_row() -> Non
     )
     # e lies 1 µs to 10 s after the row, and the equality itself stays a key.
     assert (join.lower_us, join.upper_us, len(join.left_keys)) == (1, 10 * S, 2)
+
+
+def test_a_join_has_no_bound_where_both_streams_say_so() -> None:
+    join = join_of("SELECT s.k FROM s [UNBOUNDED] JOIN r [UNBOUNDED] ON s.k = r.k")
+    assert (join.lower_us, join.upper_us) == (None, None)
+    for windows in ("[UNBOUNDED] {} ", "{} [UNBOUNDED]", "[UNBOUNDED STATE 10 ROWS] {} [UNBOUNDED]"):
+        with pytest.raises(InvalidDefinition, match="needs a bound in time"):
+            join_of(f"SELECT s.k FROM s {windows.format('JOIN r')} ON s.k = r.k")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from millstream.server.workers.pool import Workers
 from millstream.server.workers.process import Installed, StepFailed, Worker
@@ -9,6 +12,7 @@ from millstream.server.workers.process import Installed, StepFailed, Worker
 from tests.server.workers.test_faults import bomb
 from tests.server.workers.test_orders import QUERIES, SECOND, STREAM
 from tests.support.engine_run import SqlEngine
+from tests.support.tree import ROOT
 from tests.support.worker_pools import Pool
 
 TELL = "(_ for _ in ()).throw(LookupError(' '.join(__import__('sys').modules)))"
@@ -41,3 +45,27 @@ def test_the_first_rows_load_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
         assert modules_of(worker, -2) - before == set()
     finally:
         pool.close()
+
+
+def loaded_by_rows() -> list[str]:
+    """Return the modules that the first rows load in the process that has the workers; for a process of its own."""
+    pool = Pool(1)
+    try:
+        engine = SqlEngine(STREAM)
+        Workers(engine.network, pool.workers, pool.segments)
+        for name, text in QUERIES.items():
+            engine.select(text, name)
+        before = set(sys.modules)
+        for rows in (1, 40):
+            engine.put("s", [(at * SECOND, at % 3, 1.0 * (at % 4), "some text") for at in range(rows)])
+            engine.work()
+        assert all(engine.rows(name) for name in QUERIES)
+        return sorted(set(sys.modules) - before)
+    finally:
+        pool.close()
+
+
+def test_the_first_rows_load_no_code_in_the_server_either() -> None:
+    script = "from tests.server.workers.test_first_calls import loaded_by_rows; print(loaded_by_rows())"
+    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert told.stdout == "[]\n"

@@ -1,0 +1,2 @@
+-- Pass every bid through.
+SELECT auction, bidder, price, dateTime, extra FROM bid;

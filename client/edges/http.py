@@ -1,0 +1,282 @@
+"""HTTP: server-sent events or a page that is polled as a source, a webhook as a sink."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
+from millstream.client.edges.formats import json_lines
+
+CONNECT_S = 10.0
+ANSWER_S = 30.0
+SILENCE_S = 120.0  # of an event stream, before it is opened again
+BODY_BYTES_MAX = 16 * 2**20
+EVENT_BYTES_MAX = 2**20
+WAITING_MAX = 1_000
+BATCH_MAX = 500
+RETRY_S = (0.25, 1.0, 4.0)
+PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers after which the same request may be sent again
+
+
+def _client(options: ConnectorOptions, read_s: float) -> httpx.Client:
+    token = options.maybe("token")
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    authority = options.maybe("tls_ca")
+    verify: dict[str, Any] = {}
+    if authority is not None:
+        import ssl
+
+        verify = {"verify": ssl.create_default_context(cafile=authority)}
+    return httpx.Client(headers=headers, timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=read_s), follow_redirects=False, **verify)
+
+
+def _url(options: ConnectorOptions) -> str:
+    url = options.text("url")
+    if httpx.URL(url).scheme not in ("http", "https"):
+        raise ConnectorError(f"{options.name}: url must be http://… or https://…")
+    return url
+
+
+class HttpSource:
+    """Server-sent events of `url` (`mode = 'events'`), or its page every `poll` seconds (`mode = 'poll'`), each time it has changed.
+
+    A page that is a JSON array is a message an item.
+    """
+
+    promise = "at least once: an event stream goes on behind the last id, if the other side has ids; a page counts each time it has changed"
+
+    def __init__(self) -> None:
+        self._reader: _Events | _Page | None = None
+
+    def open(self, options: ConnectorOptions, position: bytes | None) -> None:
+        """Begin to listen, or to poll."""
+        url, mode = _url(options), options.text("mode", "events")
+        poll_s = options.number("poll", 10.0, 0.01)
+        before = {} if position is None else json.loads(position)
+        if mode not in ("events", "poll"):
+            raise ConnectorError(f"{options.name}: mode must be 'events' or 'poll'")
+        is_events = mode == "events"
+        client = _client(options, SILENCE_S if is_events else ANSWER_S)
+        self._reader = _Events(client, url, before.get("id")) if is_events else _Page(client, url, poll_s, before)
+
+    def read(self, wait_s: float) -> MessageBatch | None:
+        """Return what has come."""
+        assert self._reader is not None
+        return self._reader.read(wait_s)
+
+    def settled(self, position: bytes) -> None:
+        """Nobody is to be told."""
+
+    def lag(self) -> Lag:
+        """Return how many messages wait here; of others nothing is known."""
+        return Lag(0 if self._reader is None else self._reader.waiting)
+
+    def close(self) -> None:
+        """Leave."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+class _Events:
+    """An event stream, read by a thread; what has come waits here, bounded."""
+
+    def __init__(self, client: httpx.Client, url: str, last_id: str | None) -> None:
+        self._client, self._url, self._id = client, url, last_id
+        self._arrived: queue.Queue[tuple[Message, str | None]] = queue.Queue(WAITING_MAX)
+        self._held: list[tuple[Message, str | None]] = []
+        self._ended = threading.Event()
+        self._trouble: str | None = None
+        self._thread = threading.Thread(target=self._listen, name="http events", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return self._arrived.qsize() + len(self._held)
+
+    def _listen(self) -> None:
+        headers = {"Accept": "text/event-stream", **({} if self._id is None else {"Last-Event-ID": self._id})}
+        try:
+            with self._client.stream("GET", self._url, headers=headers) as answer:
+                if answer.status_code == 204:
+                    self._trouble = "the other side says that no more events will come (204)"
+                elif answer.status_code != 200:
+                    self._trouble = f"{self._url} answers {answer.status_code}"
+                else:
+                    for event in events(answer.iter_bytes()):
+                        self._put(event)
+                    self._trouble = "the event stream has ended"
+        except (httpx.HTTPError, ConnectorError) as error:
+            self._trouble = f"{type(error).__name__}: {error}"
+
+    def _put(self, event: tuple[Message, str | None]) -> None:
+        while True:
+            if self._ended.is_set():
+                raise ConnectorError("closed")
+            with contextlib.suppress(queue.Full):
+                self._arrived.put(event, timeout=0.2)
+                return
+
+    def read(self, wait_s: float) -> MessageBatch | None:
+        with contextlib.suppress(queue.Empty):
+            if not self._held:
+                self._held.append(self._arrived.get(timeout=wait_s) if wait_s else self._arrived.get_nowait())
+            while len(self._held) < BATCH_MAX:
+                self._held.append(self._arrived.get_nowait())
+        if not self._held:
+            if not self._thread.is_alive():
+                raise ConnectorError(self._trouble or "the event stream has ended")
+            return None
+        count = fitting([message for message, _ in self._held])
+        found, self._held = self._held[:count], self._held[count:]
+        self._id = found[-1][1]
+        return MessageBatch([message for message, _ in found], json.dumps({"id": self._id}).encode())
+
+    def close(self) -> None:
+        self._ended.set()
+        self._client.close()
+        self._thread.join(ANSWER_S)
+
+
+def events(chunks: Iterator[bytes]) -> Iterator[tuple[Message, str | None]]:
+    """Yield the messages of an event stream (WHATWG HTML, 9.2), each with the last id. ConnectorError for an event of more than 1 MiB."""
+    rest, data, name, last_id, size = b"", [], "", None, 0
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
+        size += len(chunk)
+        for line in lines:
+            if line:
+                field, _, value = line.partition(b":")
+                value = value.removeprefix(b" ")
+                if field == b"data":
+                    data.append(value)
+                elif field == b"event":
+                    name = value.decode("utf-8", "replace")
+                elif field == b"id" and b"\0" not in value:
+                    last_id = value.decode("utf-8", "replace")[:512]
+                continue
+            if data:
+                yield Message(b"\n".join(data), name), last_id
+            data, name, size = [], "", len(rest)
+        if size > EVENT_BYTES_MAX + len(chunk):
+            raise ConnectorError(f"an event has more than {EVENT_BYTES_MAX} bytes")
+
+
+class _Page:
+    """A page that is asked for again and again."""
+
+    def __init__(self, client: httpx.Client, url: str, poll_s: float, before: dict[str, Any]) -> None:
+        self._client, self._url, self._poll_s = client, url, poll_s
+        self._etag, self._digest = before.get("etag"), before.get("digest")
+        self._due = time.monotonic()
+        self._held: list[Message] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self._held)
+
+    def read(self, wait_s: float) -> MessageBatch | None:
+        if not self._held:
+            now = time.monotonic()
+            if self._due > now + wait_s:
+                time.sleep(wait_s)
+                return None
+            time.sleep(max(0.0, self._due - now))
+            self._due = time.monotonic() + self._poll_s
+            self._ask()
+            if not self._held:
+                time.sleep(max(0.0, now + wait_s - time.monotonic()))
+                return None
+        count = fitting(self._held)
+        found, self._held = self._held[:count], self._held[count:]
+        place = {} if self._held else {"etag": self._etag, "digest": self._digest}  # within a page: all of it again
+        return MessageBatch(found, json.dumps(place).encode())
+
+    def _ask(self) -> None:
+        import hashlib
+
+        headers = {"Accept": "application/json, */*;q=0.5", **({"If-None-Match": self._etag} if self._etag else {})}
+        body = bytearray()
+        with self._client.stream("GET", self._url, headers=headers) as answer:
+            if answer.status_code == 304:
+                return
+            if answer.status_code != 200:
+                raise ConnectorError(f"{self._url} answers {answer.status_code}")
+            for chunk in answer.iter_bytes():
+                body += chunk
+                if len(body) > BODY_BYTES_MAX:
+                    raise ConnectorError(f"{self._url} has more than {BODY_BYTES_MAX} bytes")
+            self._etag = answer.headers.get("etag", "")[:256] or None
+        digest = hashlib.sha256(body).hexdigest()
+        if digest != self._digest:
+            self._digest = digest
+            self._held = _items(bytes(body))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _items(body: bytes) -> list[Message]:
+    """Return a JSON array as a message an item, anything else as one message."""
+    if body.lstrip().startswith(b"["):
+        with contextlib.suppress(ValueError, RecursionError):
+            return [Message(json.dumps(item).encode()) for item in json.loads(body)]
+    return [Message(body)]
+
+
+class HttpSink:
+    """Results as JSON lines in a POST to `url`, each request with an Idempotency-Key; tried again when the other side has no time."""
+
+    promise = "at least once: a request without an answer is sent again, with the same Idempotency-Key while this process lives"
+
+    def __init__(self) -> None:
+        self._client: httpx.Client | None = None
+
+    def open(self, options: ConnectorOptions, token: str | None) -> str | None:
+        """Take the address; nobody is asked before there is something to say."""
+        self._name, self._target = options.name, _url(options)
+        self._client = _client(options, ANSWER_S)
+        return token
+
+    def write(self, batch: Any, token: str) -> None:
+        """Send the rows, at most `BATCH_BYTES_MAX` bytes in a request, and return when they were taken."""
+        part: list[bytes] = []
+        size = sent = 0
+        for line in json_lines(batch):
+            if part and size + len(line) > BATCH_BYTES_MAX:
+                self._post(b"\n".join(part) + b"\n", f"{self._name}/{token}/{sent}")
+                sent, part, size = sent + len(part), [], 0
+            part.append(line)
+            size += len(line)
+        self._post(b"\n".join(part) + b"\n", f"{self._name}/{token}/{sent}")
+
+    def _post(self, body: bytes, key: str) -> None:
+        assert self._client is not None
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
+        for pause_s in (*RETRY_S, None):
+            try:
+                status = self._client.post(self._target, content=body, headers=headers).status_code
+                trouble = f"answers {status}"
+                if 200 <= status < 300:
+                    return
+                if status not in PASSING:
+                    raise ConnectorError(f"{self._target} {trouble}; it refuses these rows")
+            except httpx.HTTPError as error:
+                trouble = f"cannot be reached: {type(error).__name__} {error}"
+            if pause_s is None:
+                raise ConnectorError(f"{self._target} {trouble}, {len(RETRY_S) + 1} times in a row")
+            time.sleep(pause_s)
+
+    def flush(self) -> None:
+        """Each write is done already."""
+
+    def close(self) -> None:
+        """Leave."""
+        if self._client is not None:
+            self._client.close()
