@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import tempfile
 import threading
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from millstream.client.errors import MillstreamError
 from millstream.server.archive.archiver import ArchiveBounds
+from millstream.server.durability import catching_up
 
 from tests.integration.test_archive import SETTINGS, archive_of, settle
 from tests.support.live_server import Harness, running, until
@@ -269,6 +271,52 @@ def test_a_query_may_begin_in_the_middle_and_says_from_where_it_is_complete_and_
             assert late["windows"]
             whole = [row for row in first["windows"] if row["window_start"].timestamp() >= 20]
             assert [row for row in late["windows"] if row["window_start"].timestamp() >= 20] == whole
+
+    asyncio.run(test())
+
+
+def test_a_query_that_catches_up_is_given_no_more_of_the_past_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is paused, a bounded number of rows waits before it; then it goes on, and says what is left."""
+    monkeypatch.setattr(catching_up, "STEP_ROWS", 20)
+    monkeypatch.setattr(catching_up, "AHEAD_ROWS_MAX", 60)
+    rows = 400
+
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path), **SETTINGS) as harness:
+            client = await harness.client()
+            await client.execute(STREAMS[0])
+            await client.publish("s", s_rows(0, rows))
+            await settle(harness)
+            host = harness.server.application.host
+            feeding(harness).holds_back = lambda query: True
+            await client.execute("CREATE QUERY late WITH (history = 'archive') AS SELECT v FROM s")
+            await client.execute("PAUSE QUERY late")
+            feeding(harness).holds_back = lambda query: False
+            (query,) = [query for query in host.queries if query.name == "late"]
+            (source,) = query.catching_up.past.sources.values()
+            await until(lambda: source.log.rows_held >= 60, "as much waits as may")
+            seen = asyncio.Event()
+            step = query.catching_up.step
+
+            def looked() -> Any:
+                done = step()
+                if done is False:
+                    loop.call_soon_threadsafe(seen.set)
+                return done
+
+            loop = asyncio.get_running_loop()
+            query.catching_up.step = looked
+            await asyncio.wait_for(seen.wait(), 30)
+            assert source.log.rows_held <= 60 + 20
+            shown = (await client.execute("SHOW QUERIES")).rows[0]["progress"]
+            assert re.fullmatch(r"catching up \d+%, \d+ (s|min) left", shown), shown
+            assert 0 < int(shown.split()[2].rstrip("%,")) < 50
+            await client.execute("RESUME QUERY late")
+            await caught_up(harness)
+            await client.finish("s")
+            subscription = await client.subscribe("late", from_start=True)
+            found = (await asyncio.wait_for(subscription.to_arrow(), 30)).to_pylist()
+            assert [row["v"] for row in found] == list(range(rows))
 
     asyncio.run(test())
 

@@ -229,6 +229,56 @@ def test_a_command_that_is_killed_gives_each_result_once(tmp_path: Path) -> None
     check(tmp_path / "out", text, tmp_path / "all.parquet")
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_python_workers_that_are_killed_cost_no_result(tmp_path: Path) -> None:
+    """Spark runs the tasks of a worker that died again: of a batch some parts are then written twice, and one of them counts."""
+    text = CREATE.format(name="a", delay=" DELAY 1 SECOND") + (
+        "CREATE QUERY q AS SELECT k, COUNT(*) AS n, LAST(v) AS l, window_end FROM a [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k;"
+    )
+    (tmp_path / "script.sql").write_text(text)
+    (tmp_path / "in").mkdir()
+    table = rows(np.random.default_rng(8), 6_000)
+    parquet.write_table(table, tmp_path / "all.parquet")
+    program = Path(sys.executable).with_name("millstream")
+    command = [str(program), "spark", "stream", "script.sql", "--source", "a=in", "--output", "q=out", "--checkpoint", "check"]
+    command += ["--master", f"local[2,{KILLS + 2}]", "--partitions", "3"]
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        for kill in range(KILLS):
+            parquet.write_table(table.slice(kill * 1_000, 1_000), tmp_path / "part")
+            (tmp_path / "part").rename(tmp_path / "in" / f"{kill}.parquet")
+            wait_for(partial(python_workers_killed, process.pid), 1, process)
+            wait_for(partial(batches_done, tmp_path), kill + 1, process)
+        process.send_signal(signal.SIGINT)
+        process.wait(COMMAND_SECONDS_MAX)
+    parquet.write_table(table.slice(KILLS * 1_000), tmp_path / "part")
+    (tmp_path / "part").rename(tmp_path / "in" / "last.parquet")
+    subprocess.run([*command, "--finish"], cwd=tmp_path, check=True, timeout=COMMAND_SECONDS_MAX, capture_output=True)
+    check(tmp_path / "out", text, tmp_path / "all.parquet")
+
+
+def python_workers_killed(session: int) -> int:
+    """Kill the Python processes in which tasks of a session of processes run; returns how many there were."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"pyspark.daemon" in (path / "cmdline").read_bytes():
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session:
+                    parents[int(path.name)] = int(fields[1])
+        except OSError:
+            continue
+    workers = [pid for pid, parent in parents.items() if parent in parents]
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    return len(workers)
+
+
+def batches_done(folder: Path) -> int:
+    """Return how many batches are committed."""
+    return len({int(p.stem) for p in (folder / "check" / "commits").glob("[0-9]*.json")})
+
+
 def batches_begun(folder: Path) -> int:
     """Return how many batches have begun to leave something: the kill comes before, at or after a commit."""
     aside = {int(p.name.partition("-")[2]) for p in (folder / "out").glob("_staging-*")}
