@@ -202,13 +202,7 @@ def _at(path: Path, message: Message, payload: Any) -> Any:
 
 
 def json_lines(batch: Any) -> list[bytes]:
-    """Return the rows of an Arrow batch as JSON objects; times are ISO 8601 text."""
-    from millstream.protocol.values.rows import rows_of
+    """Return the rows of an Arrow batch as JSON objects, in the form that JSON has everywhere in Millstream."""
+    from millstream.protocol.values.text import json_lines
 
-    return [json.dumps(row, default=_shown, ensure_ascii=False).encode() for row in rows_of(batch)]
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return "\\x" + value.hex()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return json_lines(batch).split(b"\n")[:-1]

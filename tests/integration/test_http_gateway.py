@@ -16,7 +16,9 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
-from millstream.client.gateway.http import limits
+from millstream.client.errors import MillstreamError
+from millstream.client.gateway.access import Access
+from millstream.client.gateway.http import connections, limits
 from millstream.client.gateway.http.connections import Held
 from millstream.client.gateway.http.results import place_of
 
@@ -235,6 +237,35 @@ def test_a_gateway_without_tokens_leaves_the_judgement_to_the_server() -> None:
         assert (await client.get("/v1/streams", headers={"Authorization": f"Bearer {TOKENS['reader']}"})).status_code == 200
 
     run(test, server=SERVER_TOKENS)
+
+
+def test_guesses_at_tokens_reach_the_server_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GUESS_S", 0.0)
+    at_once: list[int] = [0]
+    seen: list[int] = []
+
+    async def connect(*_: object) -> None:
+        at_once[0] += 1
+        seen.append(at_once[0])
+        await asyncio.sleep(0)
+        at_once[0] -= 1
+        raise MillstreamError("unauthorized", "no")
+
+    monkeypatch.setattr(connections, "connect_async", connect)
+
+    async def guess(made: connections.Connections, token: str) -> str:
+        try:
+            async with made.one(token):
+                return ""
+        except MillstreamError as error:
+            return error.code
+
+    async def test() -> None:
+        made = connections.Connections(Access("", None, {}), 100)
+        codes = await asyncio.gather(*(guess(made, str(n)) for n in range(30)))
+        assert (set(codes), len(seen), max(seen)) == ({"unauthorized"}, 30, limits.CONNECTING_MAX)
+
+    asyncio.run(test())
 
 
 def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

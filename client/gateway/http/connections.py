@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ class Connections:
         self._idle: list[tuple[str | None, AsyncClient]] = []
         self._busy: set[AsyncClient] = set()
         self._under_way = 0
+        self._connecting = asyncio.Semaphore(limits.CONNECTING_MAX)
 
     def admitted(self, authorization: str | None) -> str | None:
         """Return the token to use at the server. MillstreamError (`unauthorized`) for one that the gateway knows to be none."""
@@ -38,7 +40,7 @@ class Connections:
             raise MillstreamError("overloaded", f"{self._connections_max} requests are under way", "try again in a moment")
         self._under_way += 1
         try:
-            client = self._taken(token) or await connect_async(self._access.server, token, self._access.tls_ca)
+            client = self._taken(token) or await self._connected(token)
             self._busy.add(client)
             try:
                 yield client
@@ -54,6 +56,16 @@ class Connections:
                 self._busy.discard(client)
         finally:
             self._under_way -= 1
+
+    async def _connected(self, token: str | None) -> AsyncClient:
+        """Return a new connection. Few are made at a time, and a wrong token keeps its place: guesses cost little."""
+        async with self._connecting:
+            try:
+                return await connect_async(self._access.server, token, self._access.tls_ca)
+            except MillstreamError as error:
+                if error.code == "unauthorized":
+                    await asyncio.sleep(limits.GUESS_S)
+                raise
 
     def _taken(self, token: str | None) -> AsyncClient | None:
         for index in range(len(self._idle) - 1, -1, -1):

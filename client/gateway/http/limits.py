@@ -21,3 +21,5 @@ SUBSCRIPTION_BYTES = 4 * 1_048_576
 STREAMS_PART = 0.75  # of all connections, those that may read results: the others remain for who asks and publishes
 SILENCE_S = 15.0  # after which an event stream is told that it lives
 IDLE_MAX = 16  # connections to the server kept for the next request
+CONNECTING_MAX = 4  # connections to the server that are being made at a time
+GUESS_S = 0.25  # that one with a wrong token holds its place
