@@ -31,7 +31,7 @@ from millstream.engine.expressions.signature import Options, Rule, Signature, Ty
 from millstream.engine.expressions.strings import as_list
 from millstream.engine.expressions.text_functions import TEXT_BYTES_MAX
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.hexadecimal import hex_digits, of_hex_texts
+from millstream.protocol.values.text import hex_digits, of_hex_texts
 
 ENCODINGS = ("utf8", "hex", "base64")
 _UTF8 = ("utf8", "utf-8")

@@ -46,7 +46,7 @@ def format_column(column: Column) -> Any:
     if column.type.is_nested:
         return json_forms(column)
     if kind is Kind.BYTES:
-        from millstream.protocol.values.hexadecimal import hex_texts  # few streams have such columns
+        from millstream.protocol.values.text import hex_texts  # few streams have such columns
 
         return hex_texts(column.values)
     return with_validity(pa.array(_texts(column), pa.string()), column.valid)
@@ -132,7 +132,7 @@ def parse_column(texts: Any, type_: DataType, zone: str | None = None, *, exact:
 
 
 def _parse_bytes(texts: Any) -> Parsed:
-    from millstream.protocol.values.hexadecimal import of_hex_texts  # few streams have such columns
+    from millstream.protocol.values.text import of_hex_texts  # few streams have such columns
 
     found, bad = of_hex_texts(texts)
     failed: dict[int, str] = {}

@@ -29,6 +29,7 @@ def rules_in_force(planned: PlannedQuery) -> list[Rule]:
     found = [
         *_windows(nodes),
         *_joins(nodes),
+        *_overs(nodes),
         *_times(planned, nodes),
         *_values(nodes),
         *_emission(planned, nodes),
@@ -102,6 +103,16 @@ def _joins(nodes: list[logical.Node]) -> Iterator[Rule]:
         if isinstance(node, logical.KeyedJoin) and node.keys:
             safe = any(key.null_safe for key in node.keys)
             yield "K6", "IS NOT DISTINCT FROM lets NULL match NULL" if safe else "a NULL key matches nothing"
+
+
+def _overs(nodes: list[logical.Node]) -> Iterator[Rule]:
+    for node in nodes:
+        if not isinstance(node, logical.Over):
+            continue
+        yield "K4", "a row is late for OVER when its time is below the watermark"
+        yield "K23", "each row gets one answer, over the rows about it in order of event time, ties by arrival"
+        if any(part.frame.following > 0 for part in node.parts):
+            yield "K23", "a row leaves when the last of its frames is complete, and that moment is its event time"
 
 
 def _bound(lower: int | None, upper: int | None) -> str:

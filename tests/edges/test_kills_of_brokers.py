@@ -98,7 +98,7 @@ class Redis(Broker):
 
 class Rabbit(Broker):
     def __init__(self, service: Service) -> None:
-        self.url = f"amqp://guest:guest@127.0.0.1:{service.port}"
+        self.url = f"amqp://127.0.0.1:{service.port}"
         self.source = f"connector = 'rabbitmq', url = '{self.url}', queue = 'in'"
         self.sink = f"connector = 'rabbitmq', url = '{self.url}', routing_key = 'out'"
         self._heard: list[int] = []

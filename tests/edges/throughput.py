@@ -155,7 +155,7 @@ def rabbitmq_rates(folder: Path) -> None:
     import pika
 
     with services.rabbitmq(folder) as server:
-        url = f"amqp://guest:guest@127.0.0.1:{server.port}"
+        url = f"amqp://127.0.0.1:{server.port}"
         connection = pika.BlockingConnection(pika.URLParameters(f"{url}/%2F?heartbeat=0"))
         channel = connection.channel()
         for queue in ("in", "in2", "whole", "out", "out2"):

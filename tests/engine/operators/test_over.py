@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.errors import EngineError
-from millstream.engine.plan.explain import explain
+from millstream.engine.plan.explain import explain, rules_in_force
 from millstream.engine.plan.plan import plan_select
 
 from tests.support.engine_run import SqlEngine
@@ -112,6 +112,13 @@ def test_explain_says_what_is_held_and_what_grows() -> None:
     bounded = explain(plan_select("SELECT SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE 60 PRECEDING) AS a FROM s", engine.catalog))
     assert "over: one cell a partition and instant of the last 1 MINUTE" in bounded
     assert "grows" not in bounded
+
+
+def test_the_rules_in_force_are_told() -> None:
+    engine = SqlEngine(CREATE)
+    rules = [rule for rule, _ in rules_in_force(plan_select("SELECT LEAD(v) OVER (ORDER BY ts) AS a FROM s", engine.catalog))]
+    assert rules.count("K23") == 2
+    assert "K4" in rules
 
 
 def test_live_and_over_a_restart_and_asked_for_once(tmp_path: Path) -> None:
