@@ -136,10 +136,12 @@ class Load:
         task.add_done_callback(self._tasks.discard)
 
     def _begun(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin a task. What it raises is a fault."""
+        """Begin a task. What it raises is a fault, save where nobody can serve it any more: the disk lied, and the server said so."""
 
         def ended(task: asyncio.Task[None]) -> None:
             error = None if task.cancelled() else task.exception()
+            if isinstance(error, Crashed) and self.world.is_given_up:
+                return
             if error is not None and not isinstance(error, Killed):
                 self.world.hub.faults.append(f"client: {error!r} {where(error)}")
 

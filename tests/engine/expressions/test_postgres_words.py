@@ -106,7 +106,6 @@ def test_a_cast_to_fewer_digits_of_a_second_rounds() -> None:
         ("CAST(t AS VARCHAR(0))", "must be positive"),
         ("v & 1.5", "the bits are those of integers"),
         ("FORMAT('%s', t)", r"\|\|"),
-        ("LEAD(v) OVER (ORDER BY ts)", "LEAD OVER"),
         ("v // 2", "// is not supported.*drops the fraction"),
     ],
 )

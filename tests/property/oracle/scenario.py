@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from millstream.engine.plan.plan import RULES
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
@@ -116,7 +117,12 @@ def random_way(choice: random.Random, *, rewrites: bool) -> Way:
 def rows_of(outcomes: ReplayOutcome, name: str) -> list[list[Any]]:
     """The rows of a result, as `values.shown` gives them."""
     (result,) = [r for r in outcomes.results if r.name == name]
-    return [[values.shown(v) for v in row] for batch in result.batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+    return [[values.shown(v) for v in row] for batch in result.batches for row in zip(*map(_plain, batch.columns), strict=True)]
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    """The values of a column. Instants as microseconds: those after the year 9999 are none of Python's."""
+    return column.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(column.type) else column.to_pylist()
 
 
 def late_of(outcomes: ReplayOutcome, name: str) -> int | None:
