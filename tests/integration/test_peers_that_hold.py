@@ -45,7 +45,7 @@ def test_a_peer_that_does_not_read_its_pongs_is_not_read_from_and_gets_each_once
             await asyncio.sleep(0)
         assert heard == list(range(1, count + 1))
 
-    run(test, messages_per_s_max=100_000_000, within_s=60)
+    run(test, messages_per_s_max=100_000_000, within_s=200)
 
 
 def test_answers_that_nobody_reads_are_not_made() -> None:
@@ -67,7 +67,7 @@ def test_answers_that_nobody_reads_are_not_made() -> None:
                 peer.say(Credit(bytes=heard * 3 * MIB))
             await asyncio.sleep(0.001)
 
-    run(test, within_s=60)
+    run(test, within_s=200)
 
 
 def test_answers_obey_the_credit_of_a_peer_that_reads_and_takes_its_time() -> None:
@@ -100,7 +100,7 @@ def test_answers_obey_the_credit_of_a_peer_that_reads_and_takes_its_time() -> No
             await asyncio.sleep(0.001)
         assert replies(peer) == list(range(1, 21))
 
-    run(test, within_s=60)
+    run(test, within_s=200)
 
 
 def test_a_client_gets_any_number_of_answers() -> None:
@@ -111,7 +111,7 @@ def test_a_client_gets_any_number_of_answers() -> None:
         for table in await asyncio.gather(*[client.query_once("SELECT * FROM t") for _ in range(20)]):
             assert table.num_rows == 2_000
 
-    run(test, within_s=60)
+    run(test, within_s=200)
 
 
 def test_requests_that_wait_are_bounded_and_all_answered_in_order() -> None:
@@ -128,7 +128,7 @@ def test_requests_that_wait_are_bounded_and_all_answered_in_order() -> None:
         assert replies(peer) == list(range(1, 101))
         assert peer.session._requested_bytes == 0
 
-    run(test, within_s=60)
+    run(test, within_s=200)
 
 
 def test_half_frames_share_one_budget_and_the_oldest_large_one_goes() -> None:
@@ -159,7 +159,7 @@ def test_half_frames_share_one_budget_and_the_oldest_large_one_goes() -> None:
             peer.transport.close()
         await until(lambda: application.peer_memory.total_bytes == 0, "what they held is free")
 
-    run(test, **TOKENS, within_s=60)
+    run(test, **TOKENS, within_s=200)
 
 
 def test_a_large_frame_gets_through_while_others_let_theirs_lie() -> None:
@@ -173,7 +173,7 @@ def test_a_large_frame_gets_through_while_others_let_theirs_lie() -> None:
         ack = await writer.publish("s", pa.table({"ts": list(range(20)), "t": ["x" * 1_000_000] * 20}))
         assert ack.accepted == 20
 
-    run(test, **TOKENS, within_s=60)
+    run(test, **TOKENS, within_s=200)
 
 
 def test_a_reader_has_small_frames_and_is_told_so() -> None:
@@ -230,7 +230,7 @@ def test_a_flood_of_messages_has_its_turns_and_loses_none() -> None:
             assert [m.token for m in peer.heard if isinstance(m, Pong)] == list(range(1, 2_001))
             assert peer.transport.is_reading
 
-    run(test, messages_per_s_max=20_000, within_s=60)
+    run(test, messages_per_s_max=20_000, within_s=200)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -278,7 +278,7 @@ def test_in_whatever_order_a_peer_speaks_and_reads_it_is_answered_once_and_holds
             assert not peer.transport.is_closed
             assert peer.transport.is_reading
 
-    run(test, within_s=100, ping_s=1_000.0)
+    run(test, within_s=200, ping_s=1_000.0)
 
 
 def answered(peer: ScriptedPeer) -> list[int]:
@@ -448,4 +448,4 @@ def test_a_peer_that_leaves_while_it_is_not_read_from_is_missed() -> None:
             while len(await client.execute("SHOW QUERIES")):
                 await asyncio.sleep(0.01)
 
-    run(test, messages_per_s_max=100_000_000, within_s=60)
+    run(test, messages_per_s_max=100_000_000, within_s=200)
