@@ -16,7 +16,7 @@ from millstream.server.durability.journaling import Journaling
 from millstream.server.errors import StoreError
 from millstream.server.journal.disk import SystemDisk
 
-from tests.support.live_server import Harness, running
+from tests.support.live_server import Harness, running, until
 
 STREAM = "CREATE STREAM s (ts BIGINT, k TEXT, v BIGINT) TIMESTAMP BY ts UNIT s DURABILITY {}"
 DERIVED = "CREATE STREAM d AS SELECT window_end AS closed, k, COUNT(*) AS n FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY k"
@@ -282,7 +282,7 @@ def test_a_query_whose_state_cannot_be_taken_up_counts_its_results_anew(tmp_path
                 assert [row["v"] for row in await taken(anew, 3)] == [5, 6, 7], "no gap before the first"
                 token = anew.resume_token
                 await client.publish("s", rows(8, 9))
-                assert harness.server.application.host.queries.get("q").rows_out == 4
+                await until(lambda: harness.server.application.host.queries.get("q").rows_out == 4, "the row is a result")
                 journaling = harness.server.application.host.journaling
                 assert isinstance(journaling, Journaling)
                 await harness.server.application.call(journaling.checkpoint)
