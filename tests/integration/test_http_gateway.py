@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.access import Access
-from millstream.client.gateway.http import connections, limits
+from millstream.client.gateway.http import connections, limits, listener
 from millstream.client.gateway.http.connections import Held
 from millstream.client.gateway.http.results import place_of
 
 from tests.support import gateways
 from tests.support.gateways import Gateway
-from tests.support.live_server import until
+from tests.support.live_server import running, until
 
 JSON_LINES, CSV, ARROW = "application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"
 TOKENS = {"admin": "admin-token-1234", "writer": "writer-token-1234", "reader": "reader-token-1234"}
@@ -316,13 +316,82 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
-def test_what_all_peers_hold_together_is_bounded() -> None:
-    held = Held(100)
-    held.take(60)
-    with pytest.raises(Exception, match="as many bytes as it may"):
-        held.take(60)
-    held.give(60)
-    held.take(100)
+def test_what_all_peers_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Held] = []
+
+    def held() -> Held:
+        made.append(Held(100))
+        return made[0]
+
+    monkeypatch.setattr(listener, "Held", held)
+
+    async def test(_: Gateway, client: httpx.AsyncClient) -> None:
+        await sql(client, "CREATE STREAM s (v INT)")
+        lines, table = b'{"v":1}\n' * 20, arrow_of(pa.table({"v": pa.array([1], pa.int32())}))
+        for content, kind, more in ((lines, JSON_LINES, {"Idempotency_Key": "p/1"}), (table, ARROW, {})):
+            refused = await rows(client, content, kind, **more)
+            assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "overloaded", "1")
+            assert made[0].bytes == 0
+        assert (await rows(client, lines)).json()["accepted"] == 20, "rows that go on as they come are not held"
+        for _ in range(2):
+            assert (await rows(client, lines[:80], Idempotency_Key="p/1")).status_code == 200
+        assert made[0].bytes == 0
+
+    run(test)
+
+
+def test_when_the_server_is_gone_peers_are_told_and_when_it_is_back_they_are_served(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(gateway: Gateway, client: httpx.AsyncClient) -> None:
+        await sql(client, "CREATE STREAM s (v INT)")
+        await sql(client, "CREATE QUERY q AS SELECT v FROM s")
+        async with (
+            client.stream("GET", "/v1/queries/q/results") as told,
+            client.stream("GET", "/v1/queries/q/results", headers={"Accept": JSON_LINES}) as broken,
+        ):
+            assert (told.status_code, broken.status_code) == (200, 200)
+            server = gateway.harness.server
+            port = server.port
+            await server.stop()
+            lines = [line async for line in told.aiter_lines()]
+            assert lines[-3:-1] == ["event: end", f"data: {lines[-2].removeprefix('data: ')}"]
+            assert json.loads(lines[-2].removeprefix("data: "))["reason"] == "stopping"
+            with pytest.raises(httpx.RemoteProtocolError):
+                await broken.aread()
+        (said,) = [record for record in caplog.records if record.name == "uvicorn.error"]
+        assert (said.getMessage(), said.exc_info) == ("an answer was broken off: the results have ended: the server is about to stop", None)
+        for _ in range(2):
+            for refused in (await sql(client, "SHOW STREAMS"), await rows(client, b'{"v":1}'), await client.get("/v1/queries/q/results")):
+                assert (refused.status_code, refused.json()["code"]) == (502, "unreachable")
+        async with running(port=port):
+            assert (await sql(client, "SHOW STREAMS")).json()["rows"] == []
+
+    run(test)
+
+
+def test_guesses_at_tokens_are_all_refused_and_others_come_in_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GUESS_S", 0.01)
+
+    async def test(_: Gateway, client: httpx.AsyncClient) -> None:
+        tokens = [f"guess-{n}" for n in range(12)] + [TOKENS["reader"]]
+        answers = await asyncio.gather(*(client.get("/v1/streams", headers={"Authorization": f"Bearer {token}"}) for token in tokens))
+        assert [answer.status_code for answer in answers] == [401] * 12 + [200]
+
+    run(test, server=SERVER_TOKENS)
+
+
+def test_accept_says_which_form_is_liked_best() -> None:
+    async def test(_: Gateway, client: httpx.AsyncClient) -> None:
+        for accept, form in (
+            ("", "application/json"),
+            ("*/*", "application/json"),
+            (f"{CSV};q=0.1, application/json", "application/json"),
+            (f"text/html, {CSV};q=0.9, */*;q=0.1", CSV),
+            ("Text/CSV", CSV),
+        ):
+            answer = await sql(client, "SHOW STREAMS", Accept=accept)
+            assert answer.headers["content-type"].partition(";")[0] == form, accept
+
+    run(test)
 
 
 def test_too_many_readers_and_requests_are_told_to_come_again() -> None:
