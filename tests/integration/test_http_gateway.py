@@ -333,6 +333,9 @@ def test_what_all_peers_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatch
             assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "overloaded", "1")
             assert made[0].bytes == 0
         assert (await rows(client, lines)).json()["accepted"] == 20, "rows that go on as they come are not held"
+        await sql(client, "CREATE TABLE t (k TEXT, PRIMARY KEY (k))")
+        await rows(client, b'{"k":"%s"}' % (b"x" * limits.ANSWER_BYTES_WHOLE), stream="t")
+        assert (await sql(client, "SELECT * FROM t")).status_code == 503
         for _ in range(2):
             assert (await rows(client, lines[:80], Idempotency_Key="p/1")).status_code == 200
         assert made[0].bytes == 0

@@ -366,9 +366,9 @@ def _response(answer: Answer, form: str, held: Held) -> Response[Any]:
         "query": None if answer.query is None else answer.query.name,
     }
     chunks = _written(table, form, head)
-    if table.num_rows <= limits.ROWS_AT_ONCE:
-        return Response(b"".join(chunks), media_type=form)
     size = int(table.nbytes)
+    if table.num_rows <= limits.ROWS_AT_ONCE and size <= limits.ANSWER_BYTES_WHOLE:
+        return Response(b"".join(chunks), media_type=form)
     held.take(size)
     kept = AsyncExitStack()
     kept.callback(held.give, size)
