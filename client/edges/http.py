@@ -30,7 +30,7 @@ PASSING = (408, 425, 429, 500, 502, 503, 504)  # answers after which the same re
 
 def _client(options: ConnectorOptions, read_s: float) -> httpx.Client:
     token = options.maybe("token")
-    headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
+    headers = _headers({} if token is None else {"Authorization": f"Bearer {token}"})
     authority = options.maybe("tls_ca")
     verify: dict[str, Any] = {}
     if authority is not None:
@@ -41,6 +41,11 @@ def _client(options: ConnectorOptions, read_s: float) -> httpx.Client:
         except OSError as error:
             raise ConnectorError(f"{options.name}: tls_ca = '{authority}' cannot be used: {error.strerror or error}") from None
     return httpx.Client(headers=headers, timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=read_s), follow_redirects=False, **verify)
+
+
+def _headers(values: dict[str, str]) -> httpx.Headers:
+    """Return headers whose values may have any characters: ids and tags come from the other side, names from statements."""
+    return httpx.Headers(values, encoding="utf-8")
 
 
 def _url(options: ConnectorOptions) -> str:
@@ -105,7 +110,7 @@ class _Events:
         return self._arrived.qsize() + len(self._held)
 
     def _listen(self) -> None:
-        headers = {"Accept": b"text/event-stream", **({} if self._id is None else {"Last-Event-ID": self._id.encode()})}
+        headers = _headers({"Accept": "text/event-stream", **({} if self._id is None else {"Last-Event-ID": self._id})})
         try:
             with self._client.stream("GET", self._url, headers=headers, extensions={"trace": self._traced}) as answer:
                 if answer.status_code == 204:
@@ -214,7 +219,7 @@ class _Page:
     def _ask(self) -> None:
         import hashlib
 
-        headers = {"Accept": b"application/json, */*;q=0.5", **({"If-None-Match": self._etag.encode()} if self._etag else {})}
+        headers = _headers({"Accept": "application/json, */*;q=0.5", **({"If-None-Match": self._etag} if self._etag else {})})
         body = bytearray()
         try:
             with self._client.stream("GET", self._url, headers=headers) as answer:
@@ -277,7 +282,7 @@ class HttpSink:
         assert self._client is not None
         # Results may be cut into other batches after a fault, so a key has both ends of its batch and which of its rows these are.
         key = f"{self._name}/{self._before}/{token}/{sent}+{len(lines)}"
-        headers = {"Content-Type": b"application/x-ndjson", "Idempotency-Key": key.encode()}
+        headers = _headers({"Content-Type": "application/x-ndjson", "Idempotency-Key": key})
         body = b"\n".join(lines) + b"\n"
         for pause_s in (*RETRY_S, None):
             try:
