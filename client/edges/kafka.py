@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import struct
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -16,6 +17,7 @@ ANSWER_S = 10.0
 FLUSH_S = 30.0
 LOOK_S = 30.0  # between two looks for partitions that are new
 WAITING_KIB_MAX = 16_384  # what the library reads ahead
+PARTITIONS_MAX = 128  # of a source's topic: 8 bytes each in a position
 SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -34,6 +36,16 @@ def _settings(options: ConnectorOptions) -> dict[str, Any]:
     return found
 
 
+def position_of(offsets: Mapping[int, int]) -> bytes:
+    """Return offsets by partition as a position: those of partitions 0, 1, … in 8 bytes each, -1 where nothing was read."""
+    return struct.pack(f"<{max(offsets) + 1}q", *(offsets.get(number, -1) for number in range(max(offsets) + 1)))
+
+
+def offsets_of(position: bytes) -> dict[int, int]:
+    """Return the offsets of a position."""
+    return {number: offset for number, (offset,) in enumerate(struct.iter_unpack("<q", position)) if offset >= 0}
+
+
 class KafkaSource:
     """Messages of all partitions of `topic`, from the first that Kafka keeps. It joins no consumer group."""
 
@@ -45,7 +57,7 @@ class KafkaSource:
     def open(self, options: ConnectorOptions, position: bytes | None) -> None:
         """Assign all partitions, each behind its offset in the position."""
         self._topic = options.text("topic")
-        self._offsets: dict[int, int] = {} if position is None else {int(k): v for k, v in json.loads(position).items()}
+        self._offsets: dict[int, int] = offsets_of(position or b"")
         self._read_to = dict(self._offsets)
         self._ahead: list[tuple[Message, int, int]] = []
         self._partitions: set[int] = set()
@@ -57,6 +69,10 @@ class KafkaSource:
 
     def _assign(self) -> None:
         found = _partitions(self._consumer, self._topic)
+        if max(found) >= PARTITIONS_MAX:
+            raise ConnectorError(
+                f"Kafka, topic {self._topic}: it has {len(found)} partitions, and a source keeps at most {PARTITIONS_MAX} offsets"
+            )
         if found != self._partitions:
             self._partitions = found
             places = [TopicPartition(self._topic, one, self._read_to.get(one, OFFSET_BEGINNING)) for one in sorted(found)]
@@ -79,8 +95,7 @@ class KafkaSource:
         batch, self._ahead = self._ahead[:count], self._ahead[count:]
         for _, partition, behind in batch:
             self._offsets[partition] = behind
-        position = json.dumps(self._offsets, separators=(",", ":")).encode()
-        return MessageBatch([message for message, _, _ in batch], position)
+        return MessageBatch([message for message, _, _ in batch], position_of(self._offsets))
 
     def settled(self, position: bytes) -> None:
         """The messages stay; how long is the topic's own affair."""

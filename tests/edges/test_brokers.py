@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from millstream.client.edges.conformance import check_sink, check_source
+from millstream.client.edges.conformance import POSITION_BYTES_MAX, check_sink, check_source
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, find
 
 from tests.support import services
@@ -238,6 +238,15 @@ def test_where_nobody_listens_a_source_says_so_and_what_is_no_url_is_refused(mon
             source.open(options_of({**values, "mode": mode}), None)  # it asks when it reads
             with closing(source), pytest.raises(ConnectorError, match=said):
                 read_until_it_fails(source)
+
+
+def test_a_position_has_room_for_as_many_partitions_as_a_topic_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    connector = pytest.importorskip("millstream.client.edges.kafka", reason="confluent-kafka is not installed")
+    offsets = {number: 2**63 - 1 - number for number in range(0, connector.PARTITIONS_MAX, 3)}
+    assert connector.offsets_of(connector.position_of(offsets)) == offsets
+    assert len(connector.position_of({connector.PARTITIONS_MAX - 1: 0})) <= POSITION_BYTES_MAX
+    monkeypatch.setattr(connector, "_partitions", lambda *_: set(range(connector.PARTITIONS_MAX + 1)))
+    check_refused(connector.KafkaSource(), {"url": "kafka://127.0.0.1:1", "topic": "t"}, "it has 129 partitions")
 
 
 def test_an_authority_that_cannot_be_read_is_named(tmp_path: Path) -> None:
