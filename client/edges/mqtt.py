@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import paho.mqtt.client as paho
-from millstream.client.edges.contract import DECODED_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
+from millstream.client.edges.contract import DECODED_BYTES_MAX, ConnectorError, ConnectorOptions, Growth, Lag, Message, MessageBatch
 from millstream.client.edges.formats import encoder
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -120,6 +120,7 @@ class MqttSource:
         self._link: _Link | None = None
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._unsettled: list[tuple[int, int]] = []
+        self._growth = Growth()
         self._count = 0
 
     def open(self, options: ConnectorOptions, position: bytes | None) -> None:
