@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench types lint contracts docs rooms tests damage cluster faults soak experiments pins kills services clean
+.PHONY: help setup demo test bench types lint contracts docs rooms tests damage cluster faults soak experiments pins kills edges services clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -84,6 +84,9 @@ pins: ## compute requirements/*.txt anew from requirements/*.in and pyproject.to
 
 kills: $(READY) ## end connectors, daemon, database and brokers by SIGKILL again and again under load; others: KILLS=100
 	KILLS=$${KILLS:-20} .venv/bin/pytest -q tests/edges/test_kills.py tests/edges/test_kills_of_brokers.py
+
+edges: $(READY) ## how fast sources and sinks are beside the libraries of their other sides; one: ARGS=redis
+	@$(BIN)/python -m tests.edges.throughput $(ARGS)
 
 services: ## install the other software that some tests talk to (Debian, as root or with sudo)
 	@.ci/services

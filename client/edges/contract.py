@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 
 ENTRY_POINTS = "millstream.connectors"
 BATCH_BYTES_MAX = 4 * 2**20  # of a source's batch, as it is taken whole: the server takes 16 MiB of rows at once
+NUMBERS, NUMBER_BYTES = frozenset((int, float, bool, type(None))), 8
 DECODED_BYTES_MAX = 32 * 2**20  # that the values of a batch may come to, in memory
 
 
@@ -48,7 +49,9 @@ class Message:
         """About how many bytes its value has."""
         if isinstance(self.value, bytes):
             return len(self.value)
-        return sum(len(v) if isinstance(v, str | bytes) else len(str(v)) for v in self.value.values())
+        return sum(
+            NUMBER_BYTES if type(v) in NUMBERS else len(v) if isinstance(v, str | bytes) else len(str(v)) for v in self.value.values()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,15 @@ class Growth:
 
 def fitting(messages: Sequence[Message], growth: Growth = Growth()) -> int:
     """Return how many of the first messages make one batch: whose values come to `DECODED_BYTES_MAX` bytes at most, or a single one."""
+    sizes = [message.size for message in messages]
+    if growth.fixed * len(sizes) + growth.per_byte * sum(sizes) <= DECODED_BYTES_MAX:
+        return len(sizes)
     total = 0.0
-    for count, message in enumerate(messages):
-        total += growth.of(message.size)
+    for count, size in enumerate(sizes):
+        total += growth.of(size)
         if count and total > DECODED_BYTES_MAX:
             return count
-    return len(messages)
+    return len(sizes)
 
 
 class ConnectorOptions:

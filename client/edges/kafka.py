@@ -86,10 +86,10 @@ class KafkaSource:
             for found in [] if first is None else [first, *self._consumer.consume(BATCH_MAX - 1, 0.0)]:
                 if found.error() is not None:
                     raise ConnectorError(f"Kafka, topic {self._topic}: {found.error().str()}")
-                _, time_ms = found.timestamp()
+                (_, time_ms), partition, behind = found.timestamp(), found.partition(), found.offset() + 1
                 message = Message(found.value() or b"null", self._topic, found.key(), time_ms * 1_000 if time_ms > 0 else None)
-                self._ahead.append((message, found.partition(), found.offset() + 1))
-                self._read_to[found.partition()] = found.offset() + 1
+                self._ahead.append((message, partition, behind))
+                self._read_to[partition] = behind
         if not self._ahead:
             return None
         count = fitting([message for message, _, _ in self._ahead], self._growth)

@@ -112,6 +112,8 @@ class PostgresSink:
     def __init__(self) -> None:
         self._connection: psycopg.Connection[Any] | None = None
         self._statement: sql.Composed | None = None
+        self._rows: list[list[Any]] = []  # written and not kept yet
+        self._token = ""
 
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect, and return the token that the database has. The one of a connect process may be another database's."""
@@ -127,8 +129,7 @@ class PostgresSink:
         return None if row is None else str(row[0])
 
     def write(self, batch: Any, token: str) -> None:
-        """Write rows and token in one transaction."""
-        assert self._connection is not None
+        """Take rows into the next transaction."""
         names = batch.schema.names
         if self._statement is None:
             self._statement = self._insert(names)
@@ -137,10 +138,8 @@ class PostgresSink:
             if pa.types.is_nested(field.type.value_type if pa.types.is_list(field.type) else field.type):  # other lists are arrays
                 for row, text in zip(rows, json_texts(column, field).to_pylist(), strict=True):
                     row[field.name] = text
-        upsert = sql.SQL("INSERT INTO {} VALUES (%s, %s) ON CONFLICT (sink) DO UPDATE SET token = excluded.token").format(TOKENS)
-        with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany(self._statement, [[row[name] for name in names] for row in rows])
-            cursor.execute(upsert, (self._name, token))
+        self._rows += [[row[name] for name in names] for row in rows]
+        self._token = token
 
     def _insert(self, names: list[str]) -> sql.Composed:
         statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
@@ -156,7 +155,16 @@ class PostgresSink:
         return statement + sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {}").format(keys, sets)
 
     def flush(self) -> None:
-        """Each write is committed already."""
+        """Write the rows and the token behind them in one transaction."""
+        rows, self._rows = self._rows, []
+        if not rows:
+            return
+        assert self._connection is not None
+        assert self._statement is not None
+        upsert = sql.SQL("INSERT INTO {} VALUES (%s, %s) ON CONFLICT (sink) DO UPDATE SET token = excluded.token").format(TOKENS)
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            cursor.executemany(self._statement, rows)
+            cursor.execute(upsert, (self._name, self._token))
 
     def close(self) -> None:
         """Disconnect."""

@@ -86,6 +86,7 @@ class RedisSink:
 
     def __init__(self) -> None:
         self._client: Any = None
+        self._pipeline: Any = None  # what is written and not kept yet
 
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect, and return the token that Redis has."""
@@ -99,16 +100,20 @@ class RedisSink:
         return None if kept is None else kept.decode()
 
     def write(self, batch: Any, token: str) -> None:
-        """Write entries and token in one transaction."""
+        """Take the entries into the transaction that is being made."""
         bound: dict[str, Any] = {"maxlen": self._length_max, "approximate": True} if self._length_max else {}
-        pipeline = self._client.pipeline(transaction=True)
+        if self._pipeline is None:
+            self._pipeline = self._client.pipeline(transaction=True)
         for line in self._messages(batch):
-            pipeline.xadd(self._key, {self._field: line}, **bound)
-        pipeline.set(self._token_key, token)
-        pipeline.execute()
+            self._pipeline.xadd(self._key, {self._field: line}, **bound)
+        self._token = token
 
     def flush(self) -> None:
-        """Each write is done already."""
+        """Write the entries and the token of the last of them in one transaction."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.set(self._token_key, self._token)
+            pipeline.execute()
 
     def close(self) -> None:
         """Disconnect."""

@@ -146,8 +146,15 @@ def test_rabbitmq(tmp_path: Path) -> None:
         source.close()
         sink = find("sink", "rabbitmq")()
         sink.open(options_of({"url": url, "routing_key": "nowhere"}), None)
+        sink.write(rows(1), "token")
         with pytest.raises(ConnectorError, match="no queue takes"):
-            sink.write(rows(1), "token")
+            sink.flush()
+        sink.close()
+        sink = find("sink", "rabbitmq")()
+        sink.open(options_of({"url": url, "routing_key": "out", "exchange": "none"}), None)
+        sink.write(rows(1), "token")
+        with pytest.raises(ConnectorError, match="no exchange 'none'"):
+            sink.flush()
         sink.close()
         check_refused(find("source", "rabbitmq")(), {"url": url, "queue": "none"}, "no queue 'none'")
         wrong = f"amqp://127.0.0.1:{broker.port}"

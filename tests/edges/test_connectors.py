@@ -217,6 +217,7 @@ def test_postgres(database: str) -> None:
             "m": pa.array([[{"y": 1}], []]),
         }
         sink.write(pa.record_batch(parts), "token")
+        sink.flush()
         sink.close()
         wanted = [({"x": "NaN", "b": "\\x0a"}, "{1,NaN}", [{"y": 1}]), (None, None, [])]
         assert client.execute("SELECT s, l::text, m FROM nested").fetchall() == wanted

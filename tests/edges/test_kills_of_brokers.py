@@ -43,6 +43,9 @@ class Broker(ABC):
     def taken(self) -> list[int]:
         """Return the results that have come out so far, in order."""
 
+    def close(self) -> None:
+        """Leave."""
+
 
 class Nats(Broker):
     def __init__(self, service: Service) -> None:
@@ -134,13 +137,55 @@ class Rabbit(Broker):
                 channel.basic_ack(method.delivery_tag)
 
 
+class Mqtt(Broker):
+    def __init__(self, service: Service) -> None:
+        self._port = service.port
+        self.source = f"connector = 'mqtt', url = 'mqtt://127.0.0.1:{service.port}', topic = 'in'"
+        self.sink = f"connector = 'mqtt', url = 'mqtt://127.0.0.1:{service.port}', topic = 'out'"
+        self._heard: list[int] = []
+        self._sender = self._client("sender")
+        self._reader = self._client("reader", topic="out")
+        self._reader.on_message = lambda client, userdata, message: self._heard.append(json.loads(message.payload)["v"])
+
+    def _client(self, name: str, topic: str | None = None) -> Any:
+        """Return a client whose session the broker keeps, and which connects again by itself."""
+        import paho.mqtt.client as paho
+
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, name, clean_session=False)
+        client.reconnect_delay_set(0.1, 1)
+        subscribed = threading.Event()
+        if topic is not None:
+            client.on_connect = lambda client, *_: client.subscribe(topic, 1)
+            client.on_subscribe = lambda *_: subscribed.set()
+        client.connect("127.0.0.1", self._port)
+        client.loop_start()
+        assert topic is None or subscribed.wait(10)
+        return client
+
+    def put(self, value: int) -> None:
+        if not self._sender.is_connected():
+            raise ConnectionError
+        sent = self._sender.publish("in", json.dumps({"v": value}), 1)
+        sent.wait_for_publish(WAIT_S)
+        assert sent.is_published()
+
+    def taken(self) -> list[int]:
+        return list(self._heard)
+
+    def close(self) -> None:
+        for client in (self._sender, self._reader):
+            client.disconnect()
+            client.loop_stop()
+
+
 BROKERS: dict[str, tuple[type[Broker], Any, bool]] = {
     "nats": (Nats, services.nats_server, True),
     "redis": (Redis, services.redis_server, True),
+    "mqtt": (Mqtt, services.mosquitto, False),
     "rabbitmq": (Rabbit, services.rabbitmq, False),
 }
 LONG = ("rabbitmq",)
-LIBRARIES = {"nats": "nats", "redis": "redis", "rabbitmq": "pika"}
+LIBRARIES = {"mqtt": "paho.mqtt", "nats": "nats", "redis": "redis", "rabbitmq": "pika"}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # libraries leave sockets of a broker that was killed
@@ -159,6 +204,8 @@ def test_messages_of_a_broker_come_out_as_promised_whoever_is_killed(tmp_path: P
             f"CREATE SOURCE feed INTO s WITH ({broker.source})",
             f"CREATE SINK results FROM q WITH ({broker.sink})",
         )
+        while [server.execute(f"SHOW {kind}")[0]["state"] for kind in ("SOURCES", "SINKS")] != ["running"] * 2:
+            time.sleep(0.1)  # a broker without queues keeps nothing for whom it does not know; pytest bounds the wait
         stop = threading.Event()
         writer = threading.Thread(target=_write, args=(broker, stop))
         writer.start()
@@ -170,6 +217,7 @@ def test_messages_of_a_broker_come_out_as_promised_whoever_is_killed(tmp_path: P
         finally:
             stop.set()
             writer.join(WAIT_S)
+            broker.close()
         told = [server.execute("SHOW SOURCES"), server.execute("SHOW SINKS")]
     if exactly:
         assert found == list(range(ROWS)), (len(found), told)

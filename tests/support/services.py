@@ -82,15 +82,15 @@ def running(service: Service) -> Iterator[Service]:
 
 
 @contextmanager
-def mosquitto(folder: Path) -> Iterator[Service]:
-    """An MQTT broker that keeps sessions and messages on disk."""
+def mosquitto(folder: Path, saves: bool = True) -> Iterator[Service]:
+    """An MQTT broker that keeps sessions and messages on disk, at once after each of them, or when it ends."""
     program, port = found("mosquitto", "usr/sbin"), free_port()
     folder.mkdir(exist_ok=True)
     folder.chmod(0o777)
     config = folder / "mosquitto.conf"
     config.write_text(
-        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {folder}/\nautosave_interval 1\n"
-        "autosave_on_changes true\nmax_queued_messages 0\nuser root\n"
+        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {folder}/\n"
+        f"autosave_interval {int(saves)}\nautosave_on_changes {str(saves).lower()}\nmax_queued_messages 0\nuser root\n"
     )
     with running(Service([program, "-c", str(config)], port)) as service:
         yield service
