@@ -16,7 +16,7 @@ from millstream.engine.aggregates.contract import Fold, FoldedRows
 from millstream.engine.aggregates.sums import COUNTS, HALF_BITS, UPPER_HALVES, WRAPPED_SUMS
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask, counted_rows
-from millstream.engine.data.train import Train
+from millstream.engine.data.train import Numbers, Train
 from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import Grid, PaneTable, Passed, combined
 from millstream.engine.windows.sliding_cells import StatePart
@@ -94,17 +94,12 @@ class Batch:
         if found is None:
             mask = self.chosen(None if takes_nulls else position, filter_)
             column = None if position is None else self.column(position)
-            if mask is None:
-                found = FoldedRows(self.cells, column, self._order)
-            else:
-                kept = None if column is None else column.filter(mask)
-                found = FoldedRows(self.cells[mask], kept, lambda: (self._order()[0][mask], self._order()[1][mask]))
-            self._rows[key] = found
+            if mask is not None and column is not None:
+                column = column.filter(mask)
+            # Not a method of the batch, which would keep itself, and its train, until the collector of cycles comes.
+            order = partial(_order_of, self.train.time, self.start, self.stop, self.ordinal, mask)
+            found = self._rows[key] = FoldedRows(self.cells if mask is None else self.cells[mask], column, order)
         return found
-
-    def _order(self) -> tuple[Int64Array, Int64Array]:
-        ordinals = np.arange(self.ordinal, self.ordinal + self.rows, dtype=np.int64)
-        return self.train.time.array()[self.start : self.stop], ordinals
 
     def by_slot(self, cells: Int64Array, capacity: int) -> list[tuple[int, Int64Array | None, Int64Array]]:
         """Return the panes of some cells: the slot, the places of its rows (None for all), their groups."""
@@ -116,6 +111,12 @@ class Batch:
             return [(first, None, groups)]
         places = [(slot, np.flatnonzero(slots == slot)) for slot in distinct(slots).tolist()]
         return [(slot, at, groups[at]) for slot, at in places]
+
+
+def _order_of(times: Numbers, start: int, stop: int, ordinal: int, mask: Mask | None) -> tuple[Int64Array, Int64Array]:
+    """Return the event times and the ordinals of the rows start … stop that count."""
+    found = times.array()[start:stop], np.arange(ordinal, ordinal + stop - start, dtype=np.int64)
+    return found if mask is None else (found[0][mask], found[1][mask])
 
 
 @state_record("row_counts", 1, ("counts", "first", "_table", "_filled"))
