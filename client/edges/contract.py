@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Protocol
+from urllib.parse import SplitResult, urlsplit
 
 ENTRY_POINTS = "millstream.connectors"
 BATCH_BYTES_MAX = 4 * 2**20  # of a source's batch, as it is taken whole: the server takes 16 MiB of rows at once
@@ -92,6 +93,17 @@ class ConnectorOptions:
         self._asked.add(name)
         value = self._values.get(name)
         return None if value is None else str(value)
+
+    def url(self, schemes: Sequence[str], example: str) -> SplitResult:
+        """Return the option `url`, taken apart. ConnectorError with the example when it has none of these schemes, or no host."""
+        text = self.text("url")
+        try:
+            found = urlsplit(text)
+            if found.scheme in schemes and (found.hostname or found.scheme == "unix"):
+                return found
+        except ValueError:
+            pass  # brackets that do not close: no URL either
+        raise ConnectorError(f"{self.name}: url must be {example}")
 
     def number(self, name: str, default: float, least: float = 0) -> float:
         """Return an option as a number. ConnectorError when it is none, or less than `least`."""

@@ -8,7 +8,6 @@ import ssl
 import threading
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 import paho.mqtt.client as paho
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
@@ -32,9 +31,7 @@ class _Link:
     """A connection to a broker, with paho's thread; a session of its own by the connector's name."""
 
     def __init__(self, options: ConnectorOptions, role: str) -> None:
-        url = urlsplit(options.text("url"))
-        if url.scheme not in ("mqtt", "mqtts") or not url.hostname:
-            raise ConnectorError(f"{options.name}: url must be mqtt://host:port or mqtts://host:port")
+        url = options.url(("mqtt", "mqtts"), "mqtt://host:port or mqtts://host:port")
         version = options.text("version", "5")
         if version not in ("5", "3.1.1"):
             raise ConnectorError(f"{options.name}: version must be '5' or '3.1.1'")
@@ -49,7 +46,7 @@ class _Link:
         if url.scheme == "mqtts":
             self.client.tls_set_context(ssl.create_default_context(cafile=options.maybe("tls_ca")))
         self.client.max_inflight_messages_set(WAITING_MAX)
-        self._host, self._port = url.hostname, url.port or (8883 if url.scheme == "mqtts" else 1883)
+        self._host, self._port = str(url.hostname), url.port or (8883 if url.scheme == "mqtts" else 1883)
         self._connected = threading.Event()
         self._answered = threading.Event()
         self.trouble: str | None = None

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import deque
 from typing import Any
-from urllib.parse import urlsplit
 
 import nats
 from millstream.client.blocking import LoopThread
@@ -26,9 +25,7 @@ class _Link:
     """A connection to a server."""
 
     def __init__(self, options: ConnectorOptions) -> None:
-        url = options.text("url")
-        if urlsplit(url).scheme not in ("nats", "tls"):
-            raise ConnectorError(f"{options.name}: url must be nats://host:port or tls://host:port")
+        url = options.url(("nats", "tls"), "nats://host:port or tls://host:port")
         user, password, token = options.maybe("user"), options.maybe("password"), options.maybe("token")
         secrets = {name: value for name, value in (("user", user), ("password", password), ("token", token)) if value is not None}
         self._thread = LoopThread()
@@ -45,7 +42,7 @@ class _Link:
             callbacks = {"error_cb": told, "closed_cb": lost}
             once = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0}
             async with asyncio.timeout(ANSWER_S):
-                return await nats.connect(url, connect_timeout=ANSWER_S, **once, **callbacks, **secrets)
+                return await nats.connect(url.geturl(), connect_timeout=ANSWER_S, **once, **callbacks, **secrets)
 
         try:
             self._client = self.run(connect())
@@ -105,7 +102,8 @@ class NatsSource:
                 found = self._link.run(self._messages.fetch(BATCH_MAX, timeout=max(wait_s, 0.001)))
             except (nats.errors.TimeoutError, TimeoutError):
                 self._link.check()
-                time.sleep(max(0.0, wait_s - (time.monotonic() - began)))  # it gives up a little before its time
+                # It gives up a little before its time; None before the time would be asked again at once.
+                time.sleep(max(0.0, wait_s - (time.monotonic() - began)))
                 return None
             for message in found:
                 self._check_order(message.metadata.sequence.consumer)

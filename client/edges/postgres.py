@@ -7,8 +7,10 @@ import time
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
 from millstream.protocol.values.rows import rows_of
+from millstream.protocol.values.text import json_texts
 from psycopg import sql
 from psycopg.rows import dict_row
 
@@ -129,10 +131,14 @@ class PostgresSink:
         names = batch.schema.names
         if self._statement is None:
             self._statement = self._insert(names)
-        rows = [[_adapted(row[name]) for name in names] for row in rows_of(batch)]
+        rows = rows_of(batch)
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if pa.types.is_nested(field.type.value_type if pa.types.is_list(field.type) else field.type):  # other lists are arrays
+                for row, text in zip(rows, json_texts(column, field).to_pylist(), strict=True):
+                    row[field.name] = text
         upsert = sql.SQL("INSERT INTO {} VALUES (%s, %s) ON CONFLICT (sink) DO UPDATE SET token = excluded.token").format(TOKENS)
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany(self._statement, rows)
+            cursor.executemany(self._statement, [[row[name] for name in names] for row in rows])
             cursor.execute(upsert, (self._name, token))
 
     def _insert(self, names: list[str]) -> sql.Composed:
@@ -155,7 +161,3 @@ class PostgresSink:
         """Disconnect."""
         if self._connection is not None:
             self._connection.close()
-
-
-def _adapted(value: Any) -> Any:
-    return json.dumps(value, default=str) if isinstance(value, dict) else value

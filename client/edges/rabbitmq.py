@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import pika
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
@@ -21,10 +20,8 @@ _PERSISTENT = 2
 
 def _connected(options: ConnectorOptions) -> Any:
     """Return a connection. It has no heartbeats, which only a thread that never waits could answer; TCP asks whether the peer lives."""
-    url = urlsplit(options.text("url"))
-    if url.scheme not in ("amqp", "amqps"):
-        raise ConnectorError(f"{options.name}: url must be amqp://host:port/vhost")
-    parameters = pika.URLParameters(urlunsplit(url._replace(path=url.path or "/%2F")))
+    url = options.url(("amqp", "amqps"), "amqp://host:port/vhost or amqps://host:port/vhost")
+    parameters = pika.URLParameters(url._replace(path=url.path or "/%2F").geturl())
     parameters.heartbeat = 0
     parameters.socket_timeout = parameters.blocked_connection_timeout = ANSWER_S
     parameters.tcp_options = _KEEPALIVE
@@ -34,7 +31,7 @@ def _connected(options: ConnectorOptions) -> Any:
     try:
         return pika.BlockingConnection(parameters)
     except (AMQPError, OSError) as error:
-        raise ConnectorError(f"{options.name}: RabbitMQ cannot be reached: {error or type(error).__name__}") from None
+        raise ConnectorError(f"{options.name}: RabbitMQ cannot be reached: {str(error) or error.args}") from None
 
 
 class RabbitSource:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 import redis
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
@@ -16,13 +15,10 @@ TOKEN_KEY = "millstream:sink:{}"
 
 
 def _connected(options: ConnectorOptions) -> Any:
-    url = options.text("url")
+    options.url(("redis", "rediss", "unix"), "redis://host:port/number")
     password = options.maybe("password")
-    if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
-        raise ConnectorError(f"{options.name}: url must be redis://host:port/number")
-    client = redis.Redis.from_url(
-        url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, **({"password": password} if password else {})
-    )
+    secrets = {"password": password} if password else {}
+    client = redis.Redis.from_url(options.text("url"), socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, **secrets)
     try:
         client.ping()
     except redis.RedisError as error:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from contextlib import suppress
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, fitting
-from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, parse_columns
+from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, json_lines, parse_columns
 from millstream.client.edges.runs import SinkRun, filled_in, one_line
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import parse_schema
@@ -134,6 +137,23 @@ def test_secrets_come_from_the_environment_and_unknown_options_are_told() -> Non
         options.text("topic")
     with pytest.raises(ConnectorError, match="url must be a number"):
         options.number("url", 1)
+
+
+def test_sinks_write_what_every_reader_of_json_takes() -> None:
+    values = [float("nan"), float("inf"), -float("inf"), 1.0, None]
+    columns = {
+        "v": pa.array(values),
+        "d": pa.array([Decimal("1.50")] * 5),
+        "b": pa.array([b"\x0a"] * 5),
+        "s": pa.array([{"x": v} for v in values]),
+    }
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    found = [json.loads(line, parse_constant=refuse) for line in json_lines(pa.record_batch(columns))]
+    told = ["NaN", "Infinity", "-Infinity", 1.0, None]
+    assert found == [{"v": v, "d": "1.50", "b": "\\x0a", "s": {"x": v}} for v in told]
 
 
 def test_a_sink_whose_query_was_made_anew_says_what_to_do() -> None:
