@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
