@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.aggregates.contract import Fold, FoldedRows
+from millstream.engine.aggregates.contract import Fold, FoldedRows, RowPlaces
 from millstream.engine.aggregates.sums import COUNTS, HALF_BITS, UPPER_HALVES, WRAPPED_SUMS
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask, counted_rows
@@ -39,7 +39,7 @@ class Batch:
     `ordinal` counts rows of the operator's input: the first row of the batch has it, the next one more.
     """
 
-    __slots__ = ("_chosen", "_columns", "_counts", "_rows", "cells", "hi", "lo", "ordinal", "start", "stop", "train")
+    __slots__ = ("_chosen", "_columns", "_counts", "_places", "_rows", "cells", "hi", "lo", "ordinal", "start", "stop", "train")
 
     def __init__(self, train: Train, start: int, stop: int, cells: Int64Array, lo: int, hi: int, ordinal: int) -> None:
         self.train = train
@@ -51,6 +51,7 @@ class Batch:
         self._columns: dict[int, Column] = {}
         self._chosen: dict[tuple[int | None, int | None], Mask | None] = {}
         self._rows: dict[tuple[int | None, int | None, bool], FoldedRows] = {}
+        self._places = RowPlaces(cells, self._order)
 
     @property
     def rows(self) -> int:
@@ -94,11 +95,11 @@ class Batch:
         if found is None:
             mask = self.chosen(None if takes_nulls else position, filter_)
             column = None if position is None else self.column(position)
-            if mask is None:
-                found = FoldedRows(self.cells, column, self._order)
+            if mask is None or mask.all():
+                found = FoldedRows(self._places, column)
             else:
                 kept = None if column is None else column.filter(mask)
-                found = FoldedRows(self.cells[mask], kept, lambda: (self._order()[0][mask], self._order()[1][mask]))
+                found = FoldedRows(RowPlaces(self.cells[mask], lambda: (self._order()[0][mask], self._order()[1][mask])), kept)
             self._rows[key] = found
         return found
 
@@ -252,9 +253,9 @@ class PaneStates:
         operation = self._part.kind.ufunc
         if operation is not None:
             return combined(self._grid, slots, operation)[ids]
-        states = self._grid.array[slots[0]][ids]
+        states = self._grid.array[slots[0]].take(ids)
         for slot in slots[1:]:
-            states = self._part.kind.merge(states, self._grid.array[slot][ids])
+            states = self._part.kind.merge(states, self._grid.array[slot].take(ids))
         return states
 
     def passed(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Any]:
