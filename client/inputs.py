@@ -304,12 +304,12 @@ class JsonLinesInput:
 
     def _row(self, raw: bytes) -> dict[str, Any]:
         self._beyond = False
-        row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
-        if not isinstance(row, dict):
-            raise ValueError(f"it is {_JSON_WORDS[type(row)]}")  # noqa: TRY004
-        if any(is_too_deep(value) for value in row.values()):
+        read = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
+        if not isinstance(read, dict):
+            raise ValueError(f"it is {_JSON_WORDS[type(read)]}")  # noqa: TRY004
+        if any(is_too_deep(value) for value in read.values()):
             raise RecursionError
-        row = self._by_columns(row)
+        row = self._by_columns(read)
         if self._exact:
             row = {name: self._number(name, value) for name, value in row.items()}
         if self._beyond:

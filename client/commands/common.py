@@ -30,9 +30,13 @@ START_S_MAX = 10.0  # a busy machine may take this long to load the server
 ASK_AGAIN_S = 0.1
 TOLD_ALWAYS = ("disconnected", "resumed", "shed")  # codes of notices that a pipe must not miss
 Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    Parameter = click.ParamType[float]  # before click 8.5 it takes no type
+else:
+    Parameter = click.ParamType
 
 
-class Seconds(click.ParamType):
+class Seconds(Parameter):
     """A time in s: a number from `min` on, neither NaN nor beyond what a clock can tell. Help does not tell the bounds."""
 
     name = "seconds"
