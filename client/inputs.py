@@ -289,7 +289,7 @@ class JsonLinesInput:
         """Take out what the stream does not have, with one note for each such name."""
         if row.keys() <= self._names.known:
             return
-        for name in row.keys() - self._names.known:
+        for name in [name for name in row if name not in self._names.known]:
             del row[name]
             if name not in self._left_out:
                 self._left_out.add(name)
