@@ -12,8 +12,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.contract import (
+    BATCH_BYTES_MAX,
+    ConnectorError,
+    ConnectorOptions,
+    Growth,
+    Lag,
+    Message,
+    MessageBatch,
+    fitting,
+)
+from millstream.client.edges.formats import LINES_ONLY, check_is_text, encoder
 
 CONNECT_S = 10.0
 ANSWER_S = 30.0
@@ -71,8 +80,12 @@ class HttpSource:
         if mode not in ("events", "poll"):
             raise ConnectorError(f"{options.name}: mode must be 'events' or 'poll'")
         is_events = mode == "events"
+        if is_events:
+            check_is_text(options, "an event")
         client = _client(options, SILENCE_S if is_events else ANSWER_S)
-        self._reader = _Events(client, url, before.get("id")) if is_events else _Page(client, url, poll_s, before)
+        self._reader = (
+            _Events(client, url, options.growth, before.get("id")) if is_events else _Page(client, url, options.growth, poll_s, before)
+        )
 
     def read(self, wait_s: float) -> MessageBatch | None:
         """Return what has come."""
@@ -95,8 +108,8 @@ class HttpSource:
 class _Events:
     """An event stream, read by a thread; what has come waits here, bounded."""
 
-    def __init__(self, client: httpx.Client, url: str, last_id: str | None) -> None:
-        self._client, self._url, self._id = client, url, last_id
+    def __init__(self, client: httpx.Client, url: str, growth: Growth, last_id: str | None) -> None:
+        self._client, self._url, self._growth, self._id = client, url, growth, last_id
         self._stream: Any = None  # of httpcore: the connection
         self._arrived: queue.Queue[tuple[Message, str | None]] = queue.Queue(WAITING_MAX)
         self._held: list[tuple[Message, str | None]] = []
@@ -147,7 +160,7 @@ class _Events:
             if not self._thread.is_alive():
                 raise ConnectorError(self._trouble or "the event stream has ended")
             return None
-        count = fitting([message for message, _ in self._held])
+        count = fitting([message for message, _ in self._held], self._growth)
         found, self._held = self._held[:count], self._held[count:]
         self._id = found[-1][1]
         return MessageBatch([message for message, _ in found], json.dumps({"id": self._id}, ensure_ascii=False).encode())
@@ -190,8 +203,8 @@ def events(chunks: Iterator[bytes]) -> Iterator[tuple[Message, str | None]]:
 class _Page:
     """A page that is asked for again and again."""
 
-    def __init__(self, client: httpx.Client, url: str, poll_s: float, before: dict[str, Any]) -> None:
-        self._client, self._url, self._poll_s = client, url, poll_s
+    def __init__(self, client: httpx.Client, url: str, growth: Growth, poll_s: float, before: dict[str, Any]) -> None:
+        self._client, self._url, self._growth, self._poll_s = client, url, growth, poll_s
         self._etag, self._digest = before.get("etag"), before.get("digest")
         self._due = time.monotonic()
         self._held: list[Message] = []
@@ -211,7 +224,7 @@ class _Page:
                 return None
             else:
                 time.sleep(min(deadline, self._due) - now)  # a page tells nobody that it has changed
-        count = fitting(self._held)
+        count = fitting(self._held, self._growth)
         found, self._held = self._held[:count], self._held[count:]
         place = {} if self._held else {"etag": self._etag, "digest": self._digest}  # within a page: all of it again
         return MessageBatch(found, json.dumps(place).encode())
@@ -262,6 +275,7 @@ class HttpSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Take the address; nobody is asked before there is something to say."""
         self._name, self._target, self._before = options.name, _url(options), token or ""
+        self._messages = encoder(options, LINES_ONLY)
         self._client = _client(options, ANSWER_S)
         return token
 
@@ -269,7 +283,7 @@ class HttpSink:
         """Send the rows, at most `BATCH_BYTES_MAX` bytes in a request, and return when they were taken."""
         part: list[bytes] = []
         size = sent = 0
-        for line in json_lines(batch):
+        for line in self._messages(batch):
             if part and size + len(line) > BATCH_BYTES_MAX:
                 self._post(part, token, sent)
                 sent, part, size = sent + len(part), [], 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.formats import encoder
 from millstream.protocol.values.text import display_columns
 
 BATCH_MAX = 1_000
@@ -59,6 +59,7 @@ class KafkaSource:
         self._topic = options.text("topic")
         self._offsets: dict[int, int] = offsets_of(position or b"")
         self._read_to = dict(self._offsets)
+        self._growth = options.growth
         self._ahead: list[tuple[Message, int, int]] = []
         self._partitions: set[int] = set()
         self._looked = time.monotonic()
@@ -91,7 +92,7 @@ class KafkaSource:
                 self._read_to[found.partition()] = found.offset() + 1
         if not self._ahead:
             return None
-        count = fitting([message for message, _, _ in self._ahead])
+        count = fitting([message for message, _, _ in self._ahead], self._growth)
         batch, self._ahead = self._ahead[:count], self._ahead[count:]
         for _, partition, behind in batch:
             self._offsets[partition] = behind
@@ -148,6 +149,7 @@ class KafkaSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect."""
         self._topic, self._key = options.text("topic"), options.maybe("key")
+        self._messages = encoder(options)
         order = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "message.timeout.ms": int(FLUSH_S * 1000)}
         self._producer = _made(Producer, {**_settings(options), **order})
         _partitions(self._producer, self._topic)
@@ -155,7 +157,7 @@ class KafkaSink:
 
     def write(self, batch: Any, token: str) -> None:
         """Send a message a row."""
-        for line, key in zip(json_lines(batch), self._keys_of(batch), strict=True):
+        for line, key in zip(self._messages(batch), self._keys_of(batch), strict=True):
             while True:
                 try:
                     self._producer.produce(self._topic, line, key, on_delivery=self._delivered)

@@ -10,8 +10,8 @@ import time
 from typing import Any
 
 import paho.mqtt.client as paho
-from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.contract import DECODED_BYTES_MAX, ConnectorError, ConnectorOptions, Growth, Lag, Message, MessageBatch
+from millstream.client.edges.formats import encoder
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -120,11 +120,13 @@ class MqttSource:
         self._link: _Link | None = None
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._unsettled: list[tuple[int, int]] = []
+        self._growth = Growth()
         self._count = 0
 
     def open(self, options: ConnectorOptions, position: bytes | None) -> None:
         """Subscribe."""
         link = self._link = _Link(options, "source")
+        self._growth = options.growth
         link.topics = options.text("topic").split()
         link.client.on_message = lambda client, userdata, message: self._arrived.put(message)
         options.maybe("tls_ca")
@@ -137,10 +139,10 @@ class MqttSource:
         found = []
         try:
             found.append(self._arrived.get(timeout=wait_s) if wait_s else self._arrived.get_nowait())
-            size = len(found[0].payload)
-            while len(found) < BATCH_MAX and size < BATCH_BYTES_MAX:
+            size = self._growth.of(len(found[0].payload))
+            while len(found) < BATCH_MAX and size < DECODED_BYTES_MAX:
                 found.append(self._arrived.get_nowait())
-                size += len(found[-1].payload)
+                size += self._growth.of(len(found[-1].payload))
         except queue.Empty:
             pass
         if not found:
@@ -181,6 +183,7 @@ class MqttSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect."""
         self._topic = options.text("topic")
+        self._messages = encoder(options)
         self._retain = options.text("retain", "false").lower() == "true"
         self._link = _Link(options, "sink")
         options.maybe("tls_ca")
@@ -191,7 +194,7 @@ class MqttSink:
         """Send a message a row."""
         assert self._link is not None
         self._link.check()
-        for line in json_lines(batch):
+        for line in self._messages(batch):
             topic = self._topic
             if "{" in topic:
                 for name, value in json.loads(line).items():

@@ -10,7 +10,7 @@ from typing import Any
 import nats
 from millstream.client.blocking import LoopThread
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.formats import encoder
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
@@ -78,6 +78,7 @@ class NatsSource:
         """Ask for the messages behind a position."""
         stream, subject = options.text("stream"), options.text("subject", ">")
         link = self._link = _Link(options)
+        self._growth = options.growth
         self._ahead: list[Message] = []
         self._numbers: deque[int] = deque()
         self._delivered = 0
@@ -109,7 +110,7 @@ class NatsSource:
                 self._check_order(message.metadata.sequence.consumer)
                 self._ahead.append(_message(message))
                 self._numbers.append(message.metadata.sequence.stream)
-        count = fitting(self._ahead)
+        count = fitting(self._ahead, self._growth)
         messages, self._ahead = self._ahead[:count], self._ahead[count:]
         last = [self._numbers.popleft() for _ in messages][-1]
         return MessageBatch(messages, str(last).encode())
@@ -153,6 +154,7 @@ class NatsSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect, and return the token of the last message in the stream."""
         self._subject, stream = options.text("subject"), options.text("stream")
+        self._messages = encoder(options)
         link = self._link = _Link(options)
         try:
             last = link.run(link.stream.get_last_msg(stream, self._subject))
@@ -171,7 +173,7 @@ class NatsSink:
         """Send a message a row. One within a batch names the token before it and how many rows have come since."""
         assert self._link is not None
         self._link.check()
-        lines = json_lines(batch)
+        lines = self._messages(batch)
         skipped = min(self._passing, len(lines))
         self._passing -= skipped
         messages = []

@@ -54,6 +54,7 @@ class PostgresSource:
         self._behind = sql.SQL("SELECT count(*) FROM (SELECT FROM {} WHERE {} > %s LIMIT 100000) AS behind").format(table, cursor)
         self._last = None if position is None else json.loads(position)
         self._due_s = time.monotonic()
+        self._growth = options.growth
         self._ahead: list[Message] = []  # rows that were read and not given yet
 
     def read(self, wait_s: float) -> MessageBatch | None:
@@ -80,7 +81,7 @@ class PostgresSource:
         return [Message(row) for row in rows]
 
     def _next_batch(self) -> MessageBatch:
-        count = fitting(self._ahead)
+        count = fitting(self._ahead, self._growth)
         messages, self._ahead = self._ahead[:count], self._ahead[count:]
         row: Any = messages[-1].value
         self._last = str(row[self._cursor])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import json
+import uuid
 from contextlib import suppress
 from decimal import Decimal
 from types import SimpleNamespace
@@ -80,6 +82,26 @@ def test_what_cannot_be_read_becomes_one_row_that_says_why_with_the_raw_bytes(va
     assert reason in name
     assert raw.startswith(value[:10].decode("utf-8", "backslashreplace"))
     assert good == {"n": 1}
+
+
+def test_poison_of_other_formats_is_refused_and_stops_no_source() -> None:
+    """What the client cannot send would otherwise fail the whole batch, again and again."""
+    deep = [["list", "BIGINT[]", True], ["sensor", "TEXT", True]]
+    reader = RowReader(ConnectorOptions("x", {"format": "csv"}), parse_schema(deep))
+    for value, found in (
+        (b'"' + b"[" * 70 + b"]" * 70 + b'",a', reader.rows),
+        (b'{"sensor": ' + b"[" * 70 + b"]" * 70 + b"}", RowReader(ConnectorOptions("x", {}), COLUMNS).rows),
+    ):
+        ((said,),) = found([Message(value)])
+        assert "nested deeper than 64 levels" in said
+    ((said,),) = rows([Message(b'{"sensor": "\\ud800"}')])
+    assert "half of a surrogate pair" in said
+    assert rows([Message(b'{"sensor": "\\u00e9"}')]) == [{"sensor": "é"}]
+
+
+def test_values_of_other_libraries_that_have_no_type_here_come_as_text() -> None:
+    value = {"sensor": uuid.UUID(int=1), "n": 1, "v": [ipaddress.ip_address("127.0.0.1")]}
+    assert rows([Message(value)]) == [{"sensor": "00000000-0000-0000-0000-000000000001", "n": 1, "v": ["127.0.0.1"]}]
 
 
 def test_a_first_line_that_names_no_column_is_no_header() -> None:
