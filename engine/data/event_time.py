@@ -7,7 +7,7 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import StreamDefinition, TimeRule
 from millstream.engine.data.train import Int64Array
-from millstream.engine.data.types import Kind
+from millstream.engine.data.types import DataType, Kind
 from millstream.engine.data.watermarks import TIME_MIN
 
 US_PER_DAY = 86_400_000_000
@@ -42,11 +42,18 @@ def event_times(column: Column, rule: TimeRule) -> Int64Array:
         times: Int64Array = values
         return times
     wide = values.astype(np.int64)
-    if column.type.kind is Kind.DATE:
-        return _scaled(wide, US_PER_DAY)
-    if rule.unit == "ns":
-        return microseconds_of(wide)
-    return _scaled(wide, US_PER_UNIT[rule.unit or "us"])
+    return microseconds_of(wide) if rule.unit == "ns" and column.type.is_integer else wide * _scale(column.type, rule)
+
+
+def event_time(value: int, type_: DataType, rule: TimeRule) -> int:
+    """Return the event time in µs that a value of the time column would have, though it be far beyond what ingest lets in."""
+    if rule.unit == "ns" and type_.is_integer:
+        return int(microseconds_of(np.array([value]))[0])
+    return value if type_.kind is Kind.TIMESTAMP else value * _scale(type_, rule)
+
+
+def _scale(type_: DataType, rule: TimeRule) -> int:
+    return US_PER_DAY if type_.kind is Kind.DATE else US_PER_UNIT[rule.unit or "us"]
 
 
 def microseconds_of(nanoseconds: Int64Array) -> Int64Array:
@@ -54,10 +61,6 @@ def microseconds_of(nanoseconds: Int64Array) -> Int64Array:
     whole, rest = np.divmod(nanoseconds, NS_PER_US)
     rounded: Int64Array = whole + ((rest > NS_PER_US // 2) | ((rest == NS_PER_US // 2) & (whole % 2 == 1)))
     return rounded
-
-
-def _scaled(values: Int64Array, factor: int) -> Int64Array:
-    return values * factor
 
 
 def moving_times(times: Int64Array, skew_us: int | None, now_us: int) -> tuple[Int64Array, int]:

@@ -6,7 +6,6 @@ import base64
 import binascii
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from millstream.engine.expressions.kernel import (
     null_or_fail,
 )
 from millstream.engine.expressions.signature import Options, Rule, Signature, Types, expect_count, refuse, refuse_argument
-from millstream.engine.expressions.strings import as_list
+from millstream.engine.expressions.strings import row_by_row
 from millstream.engine.expressions.text_functions import TEXT_BYTES_MAX
 from millstream.protocol.values import arrow_functions as pc
 from millstream.protocol.values.text import hex_digits, of_hex_texts
@@ -172,7 +171,7 @@ def _substring(call: Call, compiler: Compiler) -> Kernel:
             raise ValueError("negative length of SUBSTRING")
         return value[max(start - 1, 0) : None if size is None else max(start - 1 + size, 0)]
 
-    return _row_by_row(call, compiler, part)
+    return row_by_row(part, call.arguments, call.type, compiler)
 
 
 def _get_byte(call: Call, compiler: Compiler) -> Kernel:
@@ -181,13 +180,13 @@ def _get_byte(call: Call, compiler: Compiler) -> Kernel:
             raise ValueError(f"there is no byte {place}; the first is 0")
         return value[place]
 
-    return _row_by_row(call, compiler, one)
+    return row_by_row(one, call.arguments, call.type, compiler)
 
 
 def _to_bytes(call: Call, compiler: Compiler) -> Kernel:
     (encoding,) = call.options
     if encoding == "base64":
-        return _row_by_row(call, compiler, _of_base64)
+        return row_by_row(_of_base64, call.arguments, call.type, compiler)
     inner = compiler.kernel(call.arguments[0])
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
@@ -211,7 +210,7 @@ def _of_base64(text: str) -> bytes:
 def _from_bytes(call: Call, compiler: Compiler) -> Kernel:
     (encoding,) = call.options
     if encoding == "base64":
-        return _row_by_row(call, compiler, lambda value: binascii.b2a_base64(value, newline=False).decode())
+        return row_by_row(lambda value: binascii.b2a_base64(value, newline=False).decode(), call.arguments, call.type, compiler)
     inner = compiler.kernel(call.arguments[0])
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
@@ -250,36 +249,6 @@ def _digest(call: Call, compiler: Compiler) -> Kernel:
         return Column(TEXT, hex_digits(found)) if call.type == TEXT else Column(BYTES, found)
 
     return kernel
-
-
-def _row_by_row(call: Call, compiler: Compiler, function: Callable[..., Any]) -> Kernel:
-    """Call a function once a row; NULL in gives NULL out, a ValueError is the row's error."""
-    kernels = [compiler.kernel(a) for a in call.arguments]
-
-    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
-        inputs = [as_list(k(rows, context)) for k in kernels]
-        results: list[Any] = []
-        problems: dict[str, list[int]] = {}
-        for place, values in enumerate(zip(*inputs, strict=True)):
-            try:
-                results.append(None if None in values else function(*values))
-            except ValueError as error:
-                problems.setdefault(str(error), []).append(place)
-                results.append(None)
-        for reason, places in problems.items():
-            bad = np.zeros(rows.rows, dtype=np.bool_)
-            bad[places] = True
-            context.fail(bad, reason)
-        return _column(results, call.type)
-
-    return kernel
-
-
-def _column(values: Sequence[Any], type_: DataType) -> Column:
-    if type_ == INT:
-        valid = np.array([v is not None for v in values], dtype=np.bool_)
-        return Column(type_, np.array([v or 0 for v in values], dtype=np.int32), None if valid.all() else valid)
-    return Column(type_, pa.array(values, pa.string() if type_ == TEXT else pa.binary()))
 
 
 _BUILDERS: dict[str, Builder] = {

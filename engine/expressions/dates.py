@@ -261,7 +261,7 @@ def build_add_months(call: Call, compiler: Compiler) -> Kernel:
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         base, count = instant(rows, context), months(rows, context)
         valid = both_valid(base.valid, count.valid)
-        far = np.abs(count.values) > _MONTHS_MAX
+        far = (count.values > _MONTHS_MAX) | (count.values < -_MONTHS_MAX)
         shift = np.where(far, 0, count.values)
         days, time = np.divmod(base.values, US_PER_DAY)
         year, month, day = civil_arrays(days)

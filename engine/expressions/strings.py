@@ -146,20 +146,19 @@ def _arrow_kernel(function: ArrowFunction, inner: Kernel, type_: DataType) -> Ke
 
 
 def from_arrow_result(array: Any, type_: DataType) -> Column:
-    """Return what an Arrow kernel gave as a column of TEXT, BOOLEAN or BIGINT."""
-    if type_.kind is Kind.TEXT:
+    """Return what an Arrow kernel gave as a column of TEXT, BYTES, BOOLEAN, INT or BIGINT."""
+    if type_.is_arrow:
         return Column(type_, array)
     if type_.kind is Kind.BOOLEAN:
         return Column(type_, mask_from_arrow(array), validity_of(array))
     valid = validity_of(array)
     filled = array if valid is None else array.fill_null(0)
-    return Column(type_, np.asarray(filled).astype(np.int64), valid)
+    return Column(type_, np.asarray(filled).astype(np.int32 if type_.kind is Kind.INT else np.int64), valid)
 
 
 def row_by_row(function: Callable[..., Any], arguments: tuple[Expression, ...], type_: DataType, compiler: Compiler) -> Kernel:
     """Return the kernel that calls a Python function once a row; NULL in gives NULL out."""
     kernels = [compiler.kernel(a) for a in arguments]
-    is_text = type_.kind is Kind.TEXT
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         inputs = [as_list(k(rows, context)) for k in kernels]
@@ -172,10 +171,10 @@ def row_by_row(function: Callable[..., Any], arguments: tuple[Expression, ...], 
             except ValueError as error:
                 problems.setdefault(str(error), []).append(position)
                 results.append(None)
-            if is_text and (made := results[-1]) is not None:
+            if type_.is_arrow and (made := results[-1]) is not None:
                 size += len(made)
                 if size - told > limits.CLAIM_BYTES_MIN:
-                    claim_grown(told, size, "a function of texts")
+                    claim_grown(told, size, "a function of texts or bytes")
                     told = size
         for reason, positions in problems.items():
             bad = np.zeros(rows.rows, dtype=np.bool_)
@@ -186,7 +185,13 @@ def row_by_row(function: Callable[..., Any], arguments: tuple[Expression, ...], 
     return kernel
 
 
-_RESULTS: dict[Kind, Any] = {Kind.TEXT: pa.string(), Kind.BOOLEAN: pa.bool_(), Kind.BIGINT: pa.int64()}
+_RESULTS: dict[Kind, Any] = {
+    Kind.TEXT: pa.string(),
+    Kind.BYTES: pa.binary(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.BIGINT: pa.int64(),
+}
 
 
 def as_list(column: Column) -> list[Any]:

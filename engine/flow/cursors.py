@@ -176,15 +176,7 @@ class Cursor:
 
     def pending_rows(self) -> int:
         """Count the rows that wait, by walking the chain (so that it can check the counters)."""
-        with self.log._lock:
-            total = 0
-            node = self.node.next
-            if node is not None and self._rest is not None:
-                total, node = self._rest.rows, node.next
-            while node is not None:
-                total += node.rows
-                node = node.next
-        return total
+        return sum([train.rows for train in self.waiting()])
 
     @property
     def waiting_bytes(self) -> int:

@@ -34,6 +34,7 @@ _ESCAPED_IN_JSON = '["\\\\\\x00-\\x1f\\x7f]'  # what a JSON string may not hold 
 _QUOTED_IN_CSV = '[,"\\r\\n]|^$|^\\s|\\s$'
 _YEAR_SECONDS_MAX = 253_402_300_800  # 10000-01-01: from here on Arrow's own text is no longer four digits
 _YEAR_SECONDS_MIN = -62_135_596_800  # 0001-01-01
+_DAY_SECONDS = 86_400
 _MICROSECONDS_PER_SECOND = 1_000_000
 
 Int64Array = npt.NDArray[np.int64]
@@ -127,6 +128,8 @@ def plain_texts(column: Any) -> Any:
         return _floats(column)
     if pa.types.is_timestamp(kind):
         return _timestamps(pc.cast(column, pa.timestamp("us", kind.tz)))
+    if pa.types.is_date32(kind):
+        return _dates(column)
     if pa.types.is_decimal(kind):
         return _decimals(column)
     if pa.types.is_time(kind):
@@ -255,10 +258,23 @@ def _timestamps(column: Any) -> Any:
     shown = np.where(ordinary, seconds, 0)
     text = pc.replace_substring(pc.cast(_integer_array(shown).view(pa.timestamp("s")), pa.string()), " ", "T", max_replacements=1)
     if not ordinary.all():
-        far = np.datetime_as_string(seconds[~ordinary].astype("M8[s]"))
-        text = pc.replace_with_mask(text, pa.array(~ordinary), pa.array(far.tolist(), pa.string()))
+        text = pc.replace_with_mask(text, pa.array(~ordinary), _far(seconds[~ordinary].astype("M8[s]")))
     text = pc.binary_join_element_wise(text, _fractions(fraction), "Z", "")
     return _with_nulls(text, column)
+
+
+def _dates(column: Any) -> Any:
+    days = pc.coalesce(column.view(pa.int32()), 0).to_numpy(zero_copy_only=False)
+    far = (days < _YEAR_SECONDS_MIN // _DAY_SECONDS) | (days >= _YEAR_SECONDS_MAX // _DAY_SECONDS)
+    text = pc.cast(column, pa.string())
+    return pc.replace_with_mask(text, pa.array(far), _far(days[far].astype("M8[D]"))) if far.any() else text
+
+
+def _far(values: Any) -> Any:
+    """Return the text of NumPy's instants or days: far years too, which Arrow does not write."""
+    texts = np.datetime_as_string(values).tolist()
+    # NumPy counts the sign among the four places of a year, ISO 8601 does not.
+    return pa.array([f"-0{text[1:]}" if text[0] == "-" and text[4] == "-" else text for text in texts], pa.string())
 
 
 def _fractions(fraction: Int64Array) -> Any:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, column_from_arrow
 from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.errors import EngineError
-from millstream.engine.data.event_time import event_times, time_position
+from millstream.engine.data.event_time import event_time, event_times, time_position
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import ARCHIVE_COLUMNS, StreamDefinition
 from millstream.engine.data.train import Int64Array
@@ -64,15 +64,11 @@ def demanded_times(definition: StreamDefinition, demands: Sequence[Demand]) -> T
     demand = next((d for d in demands if d.position == position), None)
     if demand is None:
         return NO_BOUNDS
-    type_ = definition.schema.fields[demand.position].type
-
-    def time(value: Any) -> int | None:
-        if value is None:
-            return None
-        return int(event_times(column_from_arrow(pa.array([value], type=arrow_type(type_)), type_), definition.time)[0])
-
-    greatest_us = time(demand.greatest)
-    return TimeBounds(time(demand.least), None if greatest_us is None else greatest_us + 1)
+    type_, rule = definition.schema.fields[demand.position].type, definition.time
+    return TimeBounds(
+        None if demand.least is None else event_time(demand.least, type_, rule),
+        None if demand.greatest is None else event_time(demand.greatest, type_, rule) + 1,
+    )
 
 
 @dataclass(frozen=True, slots=True)

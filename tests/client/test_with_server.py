@@ -247,7 +247,8 @@ def test_times_beyond_those_of_python_come_as_text() -> None:
         def talk() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
             with connect(harness.address) as ms:
                 ms.execute("CREATE STREAM s (ts BIGINT, d BIGINT) TIMESTAMP BY ts UNIT s")
-                ms.submit("SELECT window_end, ARRAY_AGG(TO_TIMESTAMP(ts)) AS l FROM s [RANGE 1 SECOND SLIDE 1 SECOND]", name="q")
+                far = "window_end - INTERVAL '1 s' + INTERVAL '9000 years' AS far"
+                ms.submit(f"SELECT window_end, ARRAY_AGG(TO_TIMESTAMP(ts)) AS l, {far} FROM s [RANGE 1 SECOND SLIDE 1 SECOND]", name="q")
                 results = ms.subscribe("q")
                 ms.publish("s", [{"ts": 1}, {"ts": 253_402_300_799}, {"ts": 253_402_300_800}])
                 ms.finish("s")
@@ -267,6 +268,7 @@ def test_times_beyond_those_of_python_come_as_text() -> None:
         ]
         assert [row["l"] for row in rows][:2] == [[second], [year_9999]]
         assert "10000-01-01T00:00:00Z" in str(rows[2]["l"])
+        assert [row["far"] for row in rows] == ["10970-01-01T00:00:01Z", "18999-12-31T23:59:59Z", "19000-01-01T00:00:00Z"]
         assert table == [
             {"at": "12345-01-02T03:04:05.500000Z", "k": "12345-01-02"},
             {"at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "k": dt.date(2024, 1, 1)},

@@ -14,7 +14,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.protocol.values.text import csv_header, csv_lines, json_lines
+from millstream.engine.data.calendar import days_from_civil
+from millstream.engine.data.types import DATE, TIMESTAMP
+from millstream.engine.expressions.values import parse_value
+from millstream.protocol.values.text import csv_header, csv_lines, json_lines, plain_texts
 
 
 def one(array: Any) -> Any:
@@ -76,6 +79,17 @@ def test_csv_header_quotes_names_that_need_it() -> None:
 def test_a_timestamp_beyond_the_year_9999_keeps_its_instant() -> None:
     far = 253_402_300_800 * 1_000_000
     assert as_json(pa.array([far, 2**62], pa.timestamp("us", "UTC")))[0] == '{"v": "10000-01-01T00:00:00Z"}'
+
+
+@pytest.mark.parametrize("year", [-290_000, -100_000, -10_000, -9_999, -1_000, -999, -1, 0, 1, 9_999, 10_000, 32_768, 290_000])
+def test_far_instants_and_dates_read_back(year: int) -> None:
+    days = days_from_civil(year, 12, 31)
+    (date,) = plain_texts(pa.array([days], pa.int32()).view(pa.date32())).to_pylist()
+    assert parse_value(date, DATE) == days
+    us = days * 86_400_000_000 + 1
+    (instant, none) = plain_texts(pa.array([us, None], pa.timestamp("us", "UTC"))).to_pylist()
+    assert parse_value(instant, TIMESTAMP) == us
+    assert none is None
 
 
 def test_a_sliced_batch_gives_only_its_rows() -> None:

@@ -74,10 +74,10 @@ def _filter(node: logical.Filter, wanted: set[int]) -> tuple[logical.Node, Mappi
 
 
 def _aggregate(node: logical.Aggregate, wanted: set[int]) -> tuple[logical.Node, Mapping]:
-    """Aggregates that nobody reads are not computed; keys, bounds and the change kind always stay."""
+    """Aggregates that nobody reads are not computed, but one where nothing else would stay: a row has a column."""
     first = len(node.keys)
-    kept_items = [i for i in range(len(node.items)) if first + i in wanted]
     bounds = range(first + len(node.items), len(node.attributes))
+    kept_items = [i for i in range(len(node.items)) if first + i in wanted] or ([] if first or bounds else [0])
     kept = [*range(first), *(first + i for i in kept_items), *bounds]
     read = {*node.keys, *([node.retracts] if node.retracts is not None else [])}
     for i in kept_items:

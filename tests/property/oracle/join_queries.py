@@ -59,22 +59,23 @@ def random_join(
         on = _by_name(choice, keys, left) or on
     if way == "one-sided":
         kind, head = "INNER", f"{left.sql} JOIN {right.sql}"
-        return joins.join(left, right, kind, keys, residual, lambda s, t: t <= s, 0, f"{head} {on} AND {b} <= {a}")
+        return joins.join(left, right, kind, keys, residual, lambda s, t: t <= s, (0, 0), f"{head} {on} AND {b} <= {a}")
     if way == "between":
         sql = f"{head} {on} AND {b} BETWEEN {a} - {d} AND {a} + {e}"
-        return joins.join(left, right, kind, keys, residual, lambda s, t: s - d * SECOND <= t <= s + e * SECOND, 7 * SECOND, sql)
+        reach = (e * SECOND, d * SECOND)
+        return joins.join(left, right, kind, keys, residual, lambda s, t: s - reach[1] <= t <= s + reach[0], reach, sql)
     if way == "range":
         d = max(d, 1)
         sql = f"{_windowed(left, f'[RANGE {d} SECONDS]')} {kind} JOIN {_windowed(right, f'[RANGE {d} SECONDS]')} {on}"
-        return joins.join(left, right, kind, keys, residual, lambda s, t: abs(s - t) < d * SECOND, d * SECOND, sql)
+        return joins.join(left, right, kind, keys, residual, lambda s, t: abs(s - t) < d * SECOND, (d * SECOND - 1,) * 2, sql)
     if way == "tumbling":
         d = max(d, 1) * SECOND
         window = f"[RANGE {d // SECOND} SECONDS SLIDE {d // SECOND} SECONDS]"
         sql = f"{_windowed(left, window)} {kind} JOIN {_windowed(right, window)} {on}"
-        return joins.join(left, right, kind, keys, residual, lambda s, t: s // d == t // d, d, sql)
+        return joins.join(left, right, kind, keys, residual, lambda s, t: s // d == t // d, (d, d), sql)
     within = f"WITHIN {d} SECONDS"
     sql = f"{head} {within} {on}" if way == "before on" else f"{head} {on} {within}"
-    return joins.join(left, right, kind, keys, residual, lambda s, t: abs(s - t) <= d * SECOND, d * SECOND, sql)
+    return joins.join(left, right, kind, keys, residual, lambda s, t: abs(s - t) <= d * SECOND, (d * SECOND,) * 2, sql)
 
 
 def _by_name(choice: random.Random, keys: Sequence[Key], left: Feed) -> str | None:

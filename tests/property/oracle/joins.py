@@ -44,11 +44,22 @@ class _Held:
     matched: bool = False
 
 
-def join(left: Feed, right: Feed, kind: str, keys: Sequence[Key], residual: Expr | None, bound: Bound, reach: int, sql: str) -> Feed:
-    """Pairs for which `bound(left time, right time)` and ON hold; `reach` is how far apart times may be, for what has no partner.
+def join(
+    left: Feed,
+    right: Feed,
+    kind: str,
+    keys: Sequence[Key],
+    residual: Expr | None,
+    bound: Bound,
+    reach: tuple[int, int],
+    sql: str,
+) -> Feed:
+    """Pairs for which `bound(left time, right time)` and ON hold.
 
+    `reach` is how much later than a left, and than a right row its partner may be: so long waits what has none, and so far is W behind.
     The columns of both sides must have different names. Pairs come with the later row, then by the arrival of the earlier.
     """
+    kept = [which for which in (0, 1) if kind in ("FULL", ("LEFT", "RIGHT")[which])]
     result = Feed(sql, left.columns + right.columns)
     held: tuple[list[_Held], list[_Held]] = ([], [])
     pads = ({n: None for n, _ in left.columns}, {n: None for n, _ in right.columns})
@@ -72,13 +83,12 @@ def join(left: Feed, right: Feed, kind: str, keys: Sequence[Key], residual: Expr
                     one.matched = two.matched = True
                     found.append((other.seq, one.seq, max(one.time, two.time), {**one.row, **two.row}))
         low = after
-        for which in (0, 1):
-            if kind == "FULL" or kind == ("LEFT", "RIGHT")[which]:
-                for waiting in [h for h in held[which] if not h.matched and h.time + reach < low]:
-                    waiting.matched = True
-                    padded.append((waiting.time, {**pads[0], **pads[1], **waiting.row}))
+        for which in kept:
+            for waiting in [h for h in held[which] if not h.matched and h.time + reach[which] < low]:
+                waiting.matched = True
+                padded.append((waiting.time, {**pads[0], **pads[1], **waiting.row}))
         made.rows = [(time, row) for _, _, time, row in sorted(found, key=lambda f: f[:2])] + padded
-        made.watermark = low - reach if kind != "INNER" else low
+        made.watermark = low - max((reach[which] for which in kept), default=0)
     return result
 
 
