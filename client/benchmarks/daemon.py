@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from millstream.client.errors import MillstreamError
 
+T = TypeVar("T")
 COMMAND = (sys.executable, "-c", "from millstream.client.cli import main; main()")
 LEAVE_S = 10.0
 _SCHEDULED = 2  # the kind of processor time: as the kernel's scheduler counts it
@@ -64,14 +66,27 @@ class Daemon:
 def daemon(*options: str) -> Iterator[Daemon]:
     """Start `millstream serve` and wait until it listens."""
     began = time.perf_counter()
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "--port", "0", "--log-format", "json", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+
+    def listening(process: subprocess.Popen[str]) -> Daemon:
+        port, started_s = _port_of(process), time.perf_counter() - began
+        return Daemon(process, port, started_s, _children_of(process.pid))
+
+    with started(["serve", "--port", "0", "--log-format", "json", *options], listening) as server:
+        yield server
+
+
+@contextmanager
+def started(words: Sequence[str], begun: Callable[[subprocess.Popen[str]], T]) -> Iterator[T]:
+    """Start a command, give what `begun` reads of its first words on standard error, and end it with the block.
+
+    What it says later is read and forgotten: a pipe that is full would stop it.
+    """
+    process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     draining = threading.Thread(target=_drained, args=(process,), daemon=True)
     try:
-        port, started_s = _port_of(process), time.perf_counter() - began
+        first = begun(process)
         draining.start()
-        yield Daemon(process, port, started_s, _children_of(process.pid))
+        yield first
     finally:
         process.send_signal(signal.SIGTERM)
         try:

@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
-from millstream.client.benchmarks.attacks import ATTACKS, Target
+from millstream.client.benchmarks.attacks import ATTACKS
 from millstream.client.benchmarks.chain_workload import NAME, PLAN, STREAM
-from millstream.client.benchmarks.daemon import COMMAND, LEAVE_S, Daemon, daemon
+from millstream.client.benchmarks.daemon import Daemon, daemon, started
 from millstream.client.benchmarks.kit import Figures, Kit
 from millstream.client.benchmarks.latency import RATE_PER_S, WARM_UP, percentile, read_prices
 from millstream.client.benchmarks.latency_sender import Sender, no_collector, price
@@ -36,27 +35,61 @@ TABLE_ROWS = 10_000
 TEXT = "v" * 500
 ANSWER_S = 30.0
 _COMMAND = "from millstream.client.benchmarks.attacks import main; main()"
+_GATEWAY_COMMAND = "from millstream.client.benchmarks.hostile import attack_gateway; attack_gateway()"
 
 
 def benchmark(kit: Kit) -> Iterator[Figures]:
     """2,000 tuples/s beside a reader who means harm, one kind of attack after the other: latency of the others, memory of the server."""
+    return _beside_each(kit, "hostile", _COMMAND, ATTACKS, _reader_of)
+
+
+def gateway_benchmark(kit: Kit) -> Iterator[Figures]:
+    """2,000 tuples/s beside peers of the gateway who mean harm, one kind of attack after the other: latency of the others."""
+    return _beside_each(kit, "hostile-gateway", _GATEWAY_COMMAND, GATEWAY_ATTACKS, _gateway)
+
+
+def _beside_each(
+    kit: Kit, name: str, command: str, kinds: Iterable[str], target: Callable[[Daemon], AbstractContextManager[Sequence[str]]]
+) -> Iterator[Figures]:
+    """Measure honest work alone and beside each kind of attack. `target` gives the words that tell an attacker where to go."""
     lines: list[Figures] = []
     lost: list[str] = []
-    for kind in (None, *ATTACKS):
-        with daemon("--no-rewrite", *options()) as server, asyncio.Runner(loop_factory=_new_loop) as runner:
-            target = Target(server.port, TOKENS["reader"], NAME, "held", QUERY)
-            attack = partial(attacking, kind, target)
-            line, missing = runner.run(measured(kit, server, f"hostile-{kind or 'none'}", attack))
+    for kind in (None, *kinds):
+        with daemon("--no-rewrite", *options()) as server, target(server) as words, asyncio.Runner(loop_factory=_new_loop) as runner:
+            attack = partial(attacking, command, kind, words)
+            line, missing = runner.run(measured(kit, server, f"{name}-{kind or 'none'}", attack))
         lines.append(line)
         if missing:
             lost.append(f"{kind}: {missing}")
         yield line
     yield {
-        "name": "hostile-worst",
+        "name": f"{name}-worst",
         "p99_ms": max(line["p99_ms"] for line in lines[1:]),
         "peak_rss_mb": max(line["peak_rss_mb"] for line in lines[1:]),
     }
     kit.require(not lost, f"tuples without their result, by kind of attack: {', '.join(lost)}")
+
+
+@contextmanager
+def _reader_of(server: Daemon) -> Iterator[Sequence[str]]:
+    yield str(server.port), TOKENS["reader"], NAME, "held", QUERY
+
+
+@contextmanager
+def _gateway(server: Daemon) -> Iterator[Sequence[str]]:
+    """Run a gateway without tokens of its own, and give its ports for PostgreSQL and HTTP."""
+    arguments = ["gateway", "--server", server.address, "--pg-port", "0", "--http-port", "0", "--no-catalogue"]
+    with started(arguments, lambda process: [_port_in(process) for _ in range(2)]) as ports:
+        yield ports
+
+
+def _port_in(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    place = line.partition("127.0.0.1:")[2].partition(",")[0].strip()
+    if not place.isdigit():
+        raise MillstreamError("benchmark", f"the gateway did not start: {line.strip()}")
+    return place
 
 
 def options() -> list[str]:
@@ -74,13 +107,12 @@ async def prepare(server: Daemon, query: str) -> None:
 
 
 @contextmanager
-def attacking(kind: str | None, target: Target, seconds: float) -> Iterator[None]:
+def attacking(command: str, kind: str | None, words: Sequence[str], seconds: float) -> Iterator[None]:
     """Attack from a process of its own while the block runs."""
     if kind is None:
         yield
         return
-    arguments = [kind, f"{seconds:g}", str(target.port), target.token, target.stream, target.table, target.query]
-    process = subprocess.Popen([sys.executable, "-c", _COMMAND, *arguments], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", command, kind, f"{seconds:g}", *words], stdout=subprocess.DEVNULL)
     try:
         yield
     finally:
@@ -110,69 +142,10 @@ async def measured(kit: Kit, server: Daemon, name: str, attack: Callable[[float]
     return {"name": name, **figures, "peak_rss_mb": server.peak_rss_mb()}, missing
 
 
-# --- the gateway's peers ---
+# --- in the process that attacks the gateway ---
 
 PEERS = 60
-_GATEWAY_COMMAND = "from millstream.client.benchmarks.hostile import attack_gateway; attack_gateway()"
 _BAD_ROWS = b'{"k": "no number"}\n' * 20_000
-
-
-def gateway_benchmark(kit: Kit) -> Iterator[Figures]:
-    """2,000 tuples/s beside peers of the gateway who mean harm, one kind of attack after the other: latency of the others."""
-    lines = []
-    lost = []
-    for kind in (None, *GATEWAY_ATTACKS):
-        with daemon("--no-rewrite", *options()) as server, _gateway(server) as ports, asyncio.Runner(loop_factory=_new_loop) as runner:
-            name = f"hostile-gateway-{kind or 'none'}"
-            line, missing = runner.run(measured(kit, server, name, partial(_attacking, kind, ports)))
-        lines.append(line)
-        if missing:
-            lost.append(f"{kind}: {missing}")
-        yield line
-    yield {"name": "hostile-gateway-worst", "p99_ms": max(line["p99_ms"] for line in lines[1:])}
-    kit.require(not lost, f"tuples without their result, by kind of attack: {', '.join(lost)}")
-
-
-@contextmanager
-def _gateway(server: Daemon) -> Iterator[tuple[int, int]]:
-    """Run a gateway without tokens of its own, and give its ports for PostgreSQL and HTTP."""
-    arguments = ["gateway", "--server", server.address, "--pg-port", "0", "--http-port", "0", "--no-catalogue"]
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        ports = [_port_in(process.stderr.readline()) for _ in range(2)]
-        yield ports[0], ports[1]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=LEAVE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stderr.close()
-
-
-def _port_in(line: str) -> int:
-    place = line.partition("127.0.0.1:")[2].partition(",")[0].strip()
-    if not place.isdigit():
-        raise MillstreamError("benchmark", f"the gateway did not start: {line.strip()}")
-    return int(place)
-
-
-@contextmanager
-def _attacking(kind: str | None, ports: tuple[int, int], seconds: float) -> Iterator[None]:
-    if kind is None:
-        yield
-        return
-    process = subprocess.Popen([sys.executable, "-c", _GATEWAY_COMMAND, kind, *map(str, ports), f"{seconds:g}"], stdout=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-# --- in the attacker's process ---
 
 
 def _request(method: str, path: str, role: str, body: bytes = b"", kind: str = "text/plain") -> bytes:
@@ -229,8 +202,8 @@ GATEWAY_ATTACKS: dict[str, Attack] = {
 
 
 def attack_gateway() -> None:
-    """Attack from `PEERS` connections: KIND PG_PORT HTTP_PORT SECONDS."""
-    kind, pg_port, http_port, seconds = sys.argv[1:]
+    """Attack from `PEERS` connections: KIND SECONDS PG_PORT HTTP_PORT."""
+    kind, seconds, pg_port, http_port = sys.argv[1:]
 
     async def whole() -> None:
         async with asyncio.timeout(float(seconds)):

@@ -128,14 +128,19 @@ class Kit:
         """The window's stream, its definition, and the query."""
         return window_workload.NAME, window_workload.STREAM, window_workload.SELECT
 
-    def nexmark(self, events: int) -> Workload:
-        """Return NEXMark with so many events, or as many as were asked for. UsageError for parts that it does not have."""
+    def nexmark(self) -> Workload:
+        """Return NEXMark with as many events and those queries that were asked for. UsageError for parts that it does not have."""
         from millstream.client.benchmarks.nexmark.generator import Generator
         from millstream.client.benchmarks.nexmark.workload import QUERIES, Workload
 
         if unknown := [part for part in self.parts if part not in QUERIES]:
             raise click.UsageError(f"nexmark has no query {unknown[0]}; there are {', '.join(QUERIES)}")
-        return Workload(Generator(self.events or events, self.seed))
+        events = self.size(1_000_000, 50_000) if self.events is None else self.events
+        return Workload(Generator(events, self.seed), self.parts or QUERIES)
+
+    def spread(self, values: list[float]) -> float:
+        """Return half of the spread of the middle half of some figures, over their median."""
+        return spread(values)
 
 
 def _nothing() -> None:

@@ -2,7 +2,8 @@
 
 Benchmarks are found in the entry point group `millstream.benchmarks`, so that no folder needs to import another's. A name that no benchmark
 has stands for all that begin with it: `chain` is `chain-engine` and `chain-tcp`. Several run in a process each, so that none inherits
-another's memory. One that makes its events itself says so by `HAS_EVENTS` in its module: it takes parts, `--events` and `--seed`.
+another's memory. One that makes its events itself has a function `write` beside it in its
+module: it takes parts, `--events`, `--seed` and `--write`.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from millstream.client.benchmarks.kit import Kit
+
 GROUP = "millstream.benchmarks"
 ALL = "all"
-EVENTS = 1_000_000
 _ONE = "from millstream.client.cli import main; main()"
 
 
@@ -64,13 +67,14 @@ def command(
     if not chosen:
         raise click.UsageError(f"there is no benchmark {name}; there are {', '.join(e.name for e in found)}")
     made = Chosen(quick, parts, events, seed)
-    if (parts or events is not None or write is not None) and not all(_makes_events(entry) for entry in chosen):
-        raise click.UsageError(f"{name} has no parts and makes no events; nexmark does")
-    if write is not None:
-        from millstream.client.benchmarks.nexmark.files import write_events
-
-        click.echo(write_events(write, events or EVENTS, seed))
-        return
+    if parts or events is not None or write is not None:
+        writers = [_writer(entry) for entry in chosen]
+        if None in writers:
+            raise click.UsageError(f"{name} has no parts and makes no events; nexmark does")
+        if write is not None:
+            assert writers[0] is not None
+            click.echo(writers[0](made.kit(), write))
+            return
     lines = _run(chosen, made, format_, compare, record)
     if plot is not None:
         from millstream.client.benchmarks.figures import draw
@@ -101,14 +105,21 @@ class Chosen:
     events: int | None
     seed: int
 
+    def kit(self) -> Kit:
+        """Return what a benchmark in this process is handed."""
+        from millstream.client.benchmarks.kit import Kit
+
+        return Kit(self.quick, self.parts, self.events, self.seed)
+
     def arguments(self) -> list[str]:
         """Return the same as arguments of a process."""
         events = [] if self.events is None else ["--events", str(self.events)]
         return [*self.parts, *(["--quick"] if self.quick else []), *events, "--seed", str(self.seed)]
 
 
-def _makes_events(entry: EntryPoint) -> bool:
-    return getattr(sys.modules[entry.load().__module__], "HAS_EVENTS", False)
+def _writer(entry: EntryPoint) -> Callable[[Kit, Path], str] | None:
+    """Return what writes the events of a benchmark; None for one that makes none."""
+    return getattr(sys.modules[entry.load().__module__], "write", None)
 
 
 def _run(chosen: list[EntryPoint], made: Chosen, format_: str, compare: Path | None, record: Path | None) -> list[dict[str, Any]]:
@@ -150,9 +161,7 @@ def _show_tables(lines: list[dict[str, Any]]) -> None:
 
 
 def _lines(entry: EntryPoint, made: Chosen) -> Iterator[dict[str, Any]]:
-    from millstream.client.benchmarks.kit import Kit
-
-    yield from entry.load()(Kit(made.quick, made.parts, made.events, made.seed))
+    yield from entry.load()(made.kit())
 
 
 def _lines_of_a_process(entry: EntryPoint, made: Chosen) -> Iterator[dict[str, Any]]:

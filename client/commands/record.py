@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,13 +43,9 @@ def record(client: Client, what: str, file: Path, seconds: float | None) -> None
 def wait(seconds: float | None) -> None:
     """Let time pass: so many seconds, or until Ctrl-C, which ends the recording and not the command."""
     try:
-        if seconds is not None:
-            time.sleep(seconds)
-            return
-        if sys.stderr.isatty():
+        if seconds is None and sys.stderr.isatty():
             click.echo("recording; press Ctrl-C to end it", err=True)
-        while True:
-            time.sleep(3600)
+        threading.Event().wait(seconds)
     except KeyboardInterrupt:
         return
 

@@ -14,13 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Protocol
+from urllib.parse import SplitResult, urlsplit
 
 ENTRY_POINTS = "millstream.connectors"
 BATCH_BYTES_MAX = 4 * 2**20  # of a source's batch, as it is taken whole: the server takes 16 MiB of rows at once
+DECODED_BYTES_MAX = 32 * 2**20  # that the values of a batch may come to, in memory
 
 
 class ConnectorError(Exception):
     """Something that a person has to mend; the text says what and where."""
+
+
+class Unreadable(Exception):
+    """A message that is not of its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +67,39 @@ class Lag:
     age_s: float | None = None
 
 
-def fitting(messages: Sequence[Message]) -> int:
-    """Return how many of the first messages make one batch: of `BATCH_BYTES_MAX` bytes at most, or a single one."""
-    total = 0
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How many bytes of memory the value of a message comes to at most: `fixed`, and `per_byte` for each byte of the message."""
+
+    fixed: int = 0
+    per_byte: float = DECODED_BYTES_MAX / BATCH_BYTES_MAX
+
+    def of(self, size: int) -> float:
+        """Return them for a message of so many bytes."""
+        return self.fixed + self.per_byte * size
+
+
+def fitting(messages: Sequence[Message], growth: Growth = Growth()) -> int:
+    """Return how many of the first messages make one batch: whose values come to `DECODED_BYTES_MAX` bytes at most, or a single one."""
+    total = 0.0
     for count, message in enumerate(messages):
-        total += message.size
-        if count and total > BATCH_BYTES_MAX:
+        total += growth.of(message.size)
+        if count and total > DECODED_BYTES_MAX:
             return count
     return len(messages)
 
 
 class ConnectorOptions:
-    """The options of WITH, secrets filled in. Each is asked for by name; what nobody asks for is told as unknown."""
+    """The options of WITH, secrets filled in. Each is asked for by name; what nobody asks for is told as unknown.
+
+    `growth` is that of a source's format: a connector gives it to `fitting`.
+    """
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         self.name = name
+        self.growth = Growth()
         self._values = dict(values)
-        self._asked = {"connector", "format", "columns", "pattern", "time_unit", "header"}
+        self._asked = {"connector"}
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return an option as text. ConnectorError when it is not given and has no default."""
@@ -92,6 +114,17 @@ class ConnectorOptions:
         self._asked.add(name)
         value = self._values.get(name)
         return None if value is None else str(value)
+
+    def url(self, schemes: Sequence[str], example: str) -> SplitResult:
+        """Return the option `url`, taken apart. ConnectorError with the example when it has none of these schemes, or no host."""
+        text = self.text("url")
+        try:
+            found = urlsplit(text)
+            if found.scheme in schemes and (found.hostname or found.scheme == "unix"):
+                return found
+        except ValueError:
+            pass  # brackets that do not close: no URL either
+        raise ConnectorError(f"{self.name}: url must be {example}")
 
     def number(self, name: str, default: float, least: float = 0) -> float:
         """Return an option as a number. ConnectorError when it is none, or less than `least`."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.formats import LINES_ONLY, check_is_text, encoder
 
 READ_BYTES = 256 * 1024
 LINE_BYTES_MAX = 1 << 20
@@ -41,6 +41,7 @@ class FilesSource:
         """Go on at the place in the file that the position names."""
         self._path = Path(options.text("path"))
         self._glob = options.text("glob", "*")
+        check_is_text(options, "a line")
         self._skips_header = options.text("format", "json") == "csv" and options.maybe("header") is None
         self._is_folder = self._path.is_dir()
         if not self._path.exists() and not self._path.parent.is_dir():
@@ -186,6 +187,7 @@ class FilesSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Return the token that stands beside the newest file; what a connect process remembers may be ahead of it."""
         self._path = Path(options.text("path"))
+        self._messages = encoder(options, LINES_ONLY)
         self._roll_bytes = options.number("roll_bytes", 16 * 2**20, 1)
         self._roll_s = options.number("roll_s", 10.0)
         self._prefix = options.text("prefix", options.name)
@@ -206,7 +208,7 @@ class FilesSink:
         """Keep the rows until the file is due."""
         if not self._lines:
             self._began = time.monotonic()
-        lines = json_lines(batch)
+        lines = self._messages(batch)
         self._lines += lines
         self._bytes += sum(map(len, lines))
         self._token = token

@@ -1,4 +1,4 @@
-"""Messages to rows: JSON, CSV, or text with a regular expression, and which part of a message fills which column.
+"""Messages to rows, by a format, and which part of a message fills which column; results to messages.
 
     columns = 'sensor = topic[1], value = payload.v, at = payload.times[0]'
 
@@ -13,13 +13,22 @@ import datetime as dt
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message, Unreadable
+from millstream.client.errors import MillstreamError
 from millstream.client.inputs import converter
 from millstream.protocol.types import Column
+from millstream.protocol.values import DEPTH_MAX
+from millstream.protocol.values.json_values import is_too_deep
 
-FORMATS = ("json", "csv", "text")
+TEXTS = ("json", "csv", "text")
+WITH_SCHEMA = ("avro", "protobuf")  # a message is bytes of any kind
+FORMATS = (*TEXTS, *WITH_SCHEMA)
+LINES_ONLY = ("json",)
+CONTENT_TYPES = {"json": "application/json", "avro": "application/avro", "protobuf": "application/protobuf"}
 UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001}
 SHOWN_BYTES_MAX = 4_096
 MESSAGE_BYTES_MAX = 1 << 20
@@ -28,12 +37,9 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PATH = re.compile(r"(payload|topic|key|time)((?:\.[A-Za-z_][A-Za-z0-9_\-]*|\[[0-9]{1,4}\])*)\Z")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_\-]*)|\[([0-9]+)\]")
 _PATTERN_CHARS_MAX = 1_000
+_SENT = (bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.timedelta)
 
 Path = tuple[str | int, ...]
-
-
-class Unreadable(Exception):
-    """A message that is not of its format."""
 
 
 def parse_columns(text: str) -> dict[str, Path]:
@@ -53,7 +59,12 @@ def parse_columns(text: str) -> dict[str, Path]:
 
 def _json(value: bytes) -> Any:
     try:
-        return json.loads(value)
+        found = json.loads(value)
+        if b"\\u" in value:
+            json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text that could be sent
+        return found  # noqa: TRY300
+    except UnicodeEncodeError:
+        raise Unreadable("half of a surrogate pair in it") from None
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not JSON ({error})") from None
 
@@ -133,6 +144,9 @@ class RowReader:
         self._paths = None if said is None else parse_columns(said)
         if form == "csv":
             self._csv = _CsvReader(options.maybe("header"), [column.name for column in columns], self._paths)
+        elif form in WITH_SCHEMA:
+            schema_reader = _schema_format(form).reader(options)
+            self._read, options.growth = schema_reader.read, schema_reader.growth
         else:
             self._read = _json if form == "json" else _text_reader(options.maybe("pattern"))
         names = {column.name for column in columns}
@@ -144,7 +158,7 @@ class RowReader:
             raise ConnectorError(f"time_unit must be one of {', '.join(UNITS_US)}")
         self._unit_us = None if unit is None else UNITS_US[unit]
         self._names = names
-        self._converters = {c.name: converter(c) for c in columns} if form != "json" else {}
+        self._converters = {c.name: converter(c) for c in columns} if form in ("csv", "text") else {}
         self._instants = {c.name for c in columns if c.type.name == "TIMESTAMP"}
 
     def rows(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -155,7 +169,7 @@ class RowReader:
         try:
             payload = self._payload(message)
             return self._typed(self._filled(message, payload))
-        except (Unreadable, OverflowError, ValueError) as error:
+        except (Unreadable, OverflowError, ValueError, MillstreamError) as error:
             raw = message.value if isinstance(message.value, bytes) else repr(message.value).encode()
             return {f"{UNREADABLE}{error}"[:200]: raw[:SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")}
 
@@ -170,15 +184,17 @@ class RowReader:
         if message.size > MESSAGE_BYTES_MAX:
             raise Unreadable(f"{message.size} bytes, {MESSAGE_BYTES_MAX} are the most")
         if isinstance(message.value, Mapping):
-            return message.value
+            return {name: _plain(value) for name, value in message.value.items()}
         return self._read(message.value) if self._csv is None else self._csv.read(message)
 
     def _typed(self, row: dict[str, Any]) -> dict[str, Any]:
         for name, value in row.items():
             if isinstance(value, str) and name in self._converters:
-                row[name] = self._converters[name](value)
+                row[name] = value = self._converters[name](value)
             elif self._unit_us is not None and name in self._instants and type(value) in (int, float):
                 row[name] = _EPOCH + dt.timedelta(microseconds=round(value * self._unit_us))
+            if isinstance(value, dict | list) and is_too_deep(value):
+                raise Unreadable(f"{name} is nested deeper than {DEPTH_MAX} levels")
         return row
 
 
@@ -199,6 +215,57 @@ def _at(path: Path, message: Message, payload: Any) -> Any:
         else:
             found = found.get(step) if isinstance(found, Mapping) else None
     return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of another library as one that can be sent: those that have no type here as their text."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, _SENT) else str(value)
+
+
+def check_is_text(options: ConnectorOptions, what: str) -> None:
+    """ConnectorError when the messages of the format can be any bytes, and `what` the connector reads cannot."""
+    form = options.text("format", "json")
+    if form in WITH_SCHEMA:
+        raise ConnectorError(f"{options.name}: {what} cannot hold a message of format {form}; there are {', '.join(TEXTS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _SchemaFormat:
+    """The reader and the writer of a format whose library is an extra."""
+
+    reader: Callable[[ConnectorOptions], Any]
+    writer: Callable[[ConnectorOptions], Any]
+
+
+def _schema_format(form: str) -> _SchemaFormat:
+    """Return a format. ConnectorError when its library is not installed."""
+    try:
+        if form == "avro":
+            from millstream.client.edges.avro import AvroReader, AvroWriter
+
+            return _SchemaFormat(AvroReader, AvroWriter)
+        from millstream.client.edges.protobuf import ProtobufReader, ProtobufWriter
+
+        return _SchemaFormat(ProtobufReader, ProtobufWriter)
+    except ImportError as error:
+        raise ConnectorError(
+            f"format = '{form}' needs a library that is not installed ({error}): pip install 'millstream[{form}]'"
+        ) from error
+
+
+def encoder(options: ConnectorOptions, formats: Sequence[str] = tuple(CONTENT_TYPES)) -> Callable[[Any], list[bytes]]:
+    """Return what makes a message of each row of an Arrow batch, by the option `format`. ConnectorError when it is none of `formats`."""
+    form = options.text("format", "json")
+    if form not in formats:
+        raise ConnectorError(f"{options.name}: this sink does not write format {form}; it writes {', '.join(formats)}")
+    if form == "json":
+        return json_lines
+    messages: Callable[[Any], list[bytes]] = _schema_format(form).writer(options).messages
+    return messages
 
 
 def json_lines(batch: Any) -> list[bytes]:

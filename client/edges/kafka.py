@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import struct
 import time
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.formats import encoder
+from millstream.protocol.values.text import display_columns
 
 BATCH_MAX = 1_000
 ANSWER_S = 10.0
 FLUSH_S = 30.0
 LOOK_S = 30.0  # between two looks for partitions that are new
 WAITING_KIB_MAX = 16_384  # what the library reads ahead
+PARTITIONS_MAX = 128  # of a source's topic: 8 bytes each in a position
 SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def _settings(options: ConnectorOptions) -> dict[str, Any]:
-    url = urlsplit(options.text("url"))
-    if url.scheme not in ("kafka", "kafkas") or not url.netloc:
-        raise ConnectorError(f"{options.name}: url must be kafka://host:port,host:port or kafkas://host:port")
+    url = options.url(("kafka", "kafkas"), "kafka://host:port,host:port or kafkas://host:port")
     is_tls, user, authority = url.scheme == "kafkas", options.maybe("user"), options.maybe("tls_ca")
     found: dict[str, Any] = {"bootstrap.servers": url.netloc, "socket.timeout.ms": int(ANSWER_S * 1000), "log_level": 0}
     found["security.protocol"] = ("SASL_" if user else "") + ("SSL" if is_tls else "PLAINTEXT")
@@ -36,6 +36,16 @@ def _settings(options: ConnectorOptions) -> dict[str, Any]:
     return found
 
 
+def position_of(offsets: Mapping[int, int]) -> bytes:
+    """Return offsets by partition as a position: those of partitions 0, 1, … in 8 bytes each, -1 where nothing was read."""
+    return struct.pack(f"<{max(offsets) + 1}q", *(offsets.get(number, -1) for number in range(max(offsets) + 1)))
+
+
+def offsets_of(position: bytes) -> dict[int, int]:
+    """Return the offsets of a position."""
+    return {number: offset for number, (offset,) in enumerate(struct.iter_unpack("<q", position)) if offset >= 0}
+
+
 class KafkaSource:
     """Messages of all partitions of `topic`, from the first that Kafka keeps. It joins no consumer group."""
 
@@ -47,18 +57,23 @@ class KafkaSource:
     def open(self, options: ConnectorOptions, position: bytes | None) -> None:
         """Assign all partitions, each behind its offset in the position."""
         self._topic = options.text("topic")
-        self._offsets: dict[int, int] = {} if position is None else {int(k): v for k, v in json.loads(position).items()}
+        self._offsets: dict[int, int] = offsets_of(position or b"")
         self._read_to = dict(self._offsets)
+        self._growth = options.growth
         self._ahead: list[tuple[Message, int, int]] = []
         self._partitions: set[int] = set()
         self._looked = time.monotonic()
         group = {"group.id": f"millstream-{options.name}", "enable.auto.commit": False, "enable.auto.offset.store": False}
         ahead = {"queued.max.messages.kbytes": WAITING_KIB_MAX, "auto.offset.reset": "error", "enable.partition.eof": False}
-        self._consumer = Consumer({**_settings(options), **group, **ahead})
+        self._consumer = _made(Consumer, {**_settings(options), **group, **ahead})
         self._assign()
 
     def _assign(self) -> None:
         found = _partitions(self._consumer, self._topic)
+        if max(found) >= PARTITIONS_MAX:
+            raise ConnectorError(
+                f"Kafka, topic {self._topic}: it has {len(found)} partitions, and a source keeps at most {PARTITIONS_MAX} offsets"
+            )
         if found != self._partitions:
             self._partitions = found
             places = [TopicPartition(self._topic, one, self._read_to.get(one, OFFSET_BEGINNING)) for one in sorted(found)]
@@ -77,12 +92,11 @@ class KafkaSource:
                 self._read_to[found.partition()] = found.offset() + 1
         if not self._ahead:
             return None
-        count = fitting([message for message, _, _ in self._ahead])
+        count = fitting([message for message, _, _ in self._ahead], self._growth)
         batch, self._ahead = self._ahead[:count], self._ahead[count:]
         for _, partition, behind in batch:
             self._offsets[partition] = behind
-        position = json.dumps(self._offsets, separators=(",", ":")).encode()
-        return MessageBatch([message for message, _, _ in batch], position)
+        return MessageBatch([message for message, _, _ in batch], position_of(self._offsets))
 
     def settled(self, position: bytes) -> None:
         """The messages stay; how long is the topic's own affair."""
@@ -102,6 +116,14 @@ class KafkaSource:
         """Leave."""
         if self._consumer is not None:
             self._consumer.close()
+
+
+def _made(kind: Any, settings: dict[str, Any]) -> Any:
+    """Return a client. ConnectorError for settings that the library refuses, such as an authority that it cannot read."""
+    try:
+        return kind(settings)
+    except KafkaException as error:
+        raise ConnectorError(f"Kafka: {error.args[0].str()}") from None
 
 
 def _partitions(client: Any, topic: str) -> set[int]:
@@ -127,15 +149,15 @@ class KafkaSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect."""
         self._topic, self._key = options.text("topic"), options.maybe("key")
+        self._messages = encoder(options)
         order = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "message.timeout.ms": int(FLUSH_S * 1000)}
-        self._producer = Producer({**_settings(options), **order})
+        self._producer = _made(Producer, {**_settings(options), **order})
         _partitions(self._producer, self._topic)
         return token
 
     def write(self, batch: Any, token: str) -> None:
         """Send a message a row."""
-        for line in json_lines(batch):
-            key = None if self._key is None else str(json.loads(line).get(self._key)).encode()
+        for line, key in zip(self._messages(batch), self._keys_of(batch), strict=True):
             while True:
                 try:
                     self._producer.produce(self._topic, line, key, on_delivery=self._delivered)
@@ -143,6 +165,14 @@ class KafkaSink:
                 except BufferError:
                     self._producer.poll(0.1)  # the library holds as much as it may
         self._producer.poll(0)
+
+    def _keys_of(self, batch: Any) -> list[bytes | None]:
+        if self._key is None:
+            return [None] * int(batch.num_rows)
+        if self._key not in batch.schema.names:
+            raise ConnectorError(f"the query has no column {self._key}, which key names; it has {', '.join(batch.schema.names)}")
+        (texts,) = display_columns(batch.select([self._key]))
+        return [text.encode() if known else None for text, known in zip(texts, batch.column(self._key).is_valid().to_pylist(), strict=True)]
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:

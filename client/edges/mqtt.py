@@ -8,11 +8,10 @@ import ssl
 import threading
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 import paho.mqtt.client as paho
-from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.contract import DECODED_BYTES_MAX, ConnectorError, ConnectorOptions, Growth, Lag, Message, MessageBatch
+from millstream.client.edges.formats import encoder
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -32,9 +31,7 @@ class _Link:
     """A connection to a broker, with paho's thread; a session of its own by the connector's name."""
 
     def __init__(self, options: ConnectorOptions, role: str) -> None:
-        url = urlsplit(options.text("url"))
-        if url.scheme not in ("mqtt", "mqtts") or not url.hostname:
-            raise ConnectorError(f"{options.name}: url must be mqtt://host:port or mqtts://host:port")
+        url = options.url(("mqtt", "mqtts"), "mqtt://host:port or mqtts://host:port")
         version = options.text("version", "5")
         if version not in ("5", "3.1.1"):
             raise ConnectorError(f"{options.name}: version must be '5' or '3.1.1'")
@@ -49,7 +46,7 @@ class _Link:
         if url.scheme == "mqtts":
             self.client.tls_set_context(ssl.create_default_context(cafile=options.maybe("tls_ca")))
         self.client.max_inflight_messages_set(WAITING_MAX)
-        self._host, self._port = url.hostname, url.port or (8883 if url.scheme == "mqtts" else 1883)
+        self._host, self._port = str(url.hostname), url.port or (8883 if url.scheme == "mqtts" else 1883)
         self._connected = threading.Event()
         self._answered = threading.Event()
         self.trouble: str | None = None
@@ -123,11 +120,13 @@ class MqttSource:
         self._link: _Link | None = None
         self._arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._unsettled: list[tuple[int, int]] = []
+        self._growth = Growth()
         self._count = 0
 
     def open(self, options: ConnectorOptions, position: bytes | None) -> None:
         """Subscribe."""
         link = self._link = _Link(options, "source")
+        self._growth = options.growth
         link.topics = options.text("topic").split()
         link.client.on_message = lambda client, userdata, message: self._arrived.put(message)
         options.maybe("tls_ca")
@@ -140,10 +139,10 @@ class MqttSource:
         found = []
         try:
             found.append(self._arrived.get(timeout=wait_s) if wait_s else self._arrived.get_nowait())
-            size = len(found[0].payload)
-            while len(found) < BATCH_MAX and size < BATCH_BYTES_MAX:
+            size = self._growth.of(len(found[0].payload))
+            while len(found) < BATCH_MAX and size < DECODED_BYTES_MAX:
                 found.append(self._arrived.get_nowait())
-                size += len(found[-1].payload)
+                size += self._growth.of(len(found[-1].payload))
         except queue.Empty:
             pass
         if not found:
@@ -184,6 +183,7 @@ class MqttSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect."""
         self._topic = options.text("topic")
+        self._messages = encoder(options)
         self._retain = options.text("retain", "false").lower() == "true"
         self._link = _Link(options, "sink")
         options.maybe("tls_ca")
@@ -194,7 +194,7 @@ class MqttSink:
         """Send a message a row."""
         assert self._link is not None
         self._link.check()
-        for line in json_lines(batch):
+        for line in self._messages(batch):
             topic = self._topic
             if "{" in topic:
                 for name, value in json.loads(line).items():

@@ -6,12 +6,11 @@ import asyncio
 import time
 from collections import deque
 from typing import Any
-from urllib.parse import urlsplit
 
 import nats
 from millstream.client.blocking import LoopThread
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.formats import encoder
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
@@ -26,9 +25,7 @@ class _Link:
     """A connection to a server."""
 
     def __init__(self, options: ConnectorOptions) -> None:
-        url = options.text("url")
-        if urlsplit(url).scheme not in ("nats", "tls"):
-            raise ConnectorError(f"{options.name}: url must be nats://host:port or tls://host:port")
+        url = options.url(("nats", "tls"), "nats://host:port or tls://host:port")
         user, password, token = options.maybe("user"), options.maybe("password"), options.maybe("token")
         secrets = {name: value for name, value in (("user", user), ("password", password), ("token", token)) if value is not None}
         self._thread = LoopThread()
@@ -45,7 +42,7 @@ class _Link:
             callbacks = {"error_cb": told, "closed_cb": lost}
             once = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0}
             async with asyncio.timeout(ANSWER_S):
-                return await nats.connect(url, connect_timeout=ANSWER_S, **once, **callbacks, **secrets)
+                return await nats.connect(url.geturl(), connect_timeout=ANSWER_S, **once, **callbacks, **secrets)
 
         try:
             self._client = self.run(connect())
@@ -81,6 +78,7 @@ class NatsSource:
         """Ask for the messages behind a position."""
         stream, subject = options.text("stream"), options.text("subject", ">")
         link = self._link = _Link(options)
+        self._growth = options.growth
         self._ahead: list[Message] = []
         self._numbers: deque[int] = deque()
         self._delivered = 0
@@ -105,13 +103,14 @@ class NatsSource:
                 found = self._link.run(self._messages.fetch(BATCH_MAX, timeout=max(wait_s, 0.001)))
             except (nats.errors.TimeoutError, TimeoutError):
                 self._link.check()
-                time.sleep(max(0.0, wait_s - (time.monotonic() - began)))  # it gives up a little before its time
+                # It gives up a little before its time; None before the time would be asked again at once.
+                time.sleep(max(0.0, wait_s - (time.monotonic() - began)))
                 return None
             for message in found:
                 self._check_order(message.metadata.sequence.consumer)
                 self._ahead.append(_message(message))
                 self._numbers.append(message.metadata.sequence.stream)
-        count = fitting(self._ahead)
+        count = fitting(self._ahead, self._growth)
         messages, self._ahead = self._ahead[:count], self._ahead[count:]
         last = [self._numbers.popleft() for _ in messages][-1]
         return MessageBatch(messages, str(last).encode())
@@ -155,6 +154,7 @@ class NatsSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect, and return the token of the last message in the stream."""
         self._subject, stream = options.text("subject"), options.text("stream")
+        self._messages = encoder(options)
         link = self._link = _Link(options)
         try:
             last = link.run(link.stream.get_last_msg(stream, self._subject))
@@ -173,7 +173,7 @@ class NatsSink:
         """Send a message a row. One within a batch names the token before it and how many rows have come since."""
         assert self._link is not None
         self._link.check()
-        lines = json_lines(batch)
+        lines = self._messages(batch)
         skipped = min(self._passing, len(lines))
         self._passing -= skipped
         messages = []

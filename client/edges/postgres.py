@@ -7,8 +7,10 @@ import time
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
 from millstream.protocol.values.rows import rows_of
+from millstream.protocol.values.text import json_texts
 from psycopg import sql
 from psycopg.rows import dict_row
 
@@ -52,6 +54,7 @@ class PostgresSource:
         self._behind = sql.SQL("SELECT count(*) FROM (SELECT FROM {} WHERE {} > %s LIMIT 100000) AS behind").format(table, cursor)
         self._last = None if position is None else json.loads(position)
         self._due_s = time.monotonic()
+        self._growth = options.growth
         self._ahead: list[Message] = []  # rows that were read and not given yet
 
     def read(self, wait_s: float) -> MessageBatch | None:
@@ -78,7 +81,7 @@ class PostgresSource:
         return [Message(row) for row in rows]
 
     def _next_batch(self) -> MessageBatch:
-        count = fitting(self._ahead)
+        count = fitting(self._ahead, self._growth)
         messages, self._ahead = self._ahead[:count], self._ahead[count:]
         row: Any = messages[-1].value
         self._last = str(row[self._cursor])
@@ -129,10 +132,14 @@ class PostgresSink:
         names = batch.schema.names
         if self._statement is None:
             self._statement = self._insert(names)
-        rows = [[_adapted(row[name]) for name in names] for row in rows_of(batch)]
+        rows = rows_of(batch)
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if pa.types.is_nested(field.type.value_type if pa.types.is_list(field.type) else field.type):  # other lists are arrays
+                for row, text in zip(rows, json_texts(column, field).to_pylist(), strict=True):
+                    row[field.name] = text
         upsert = sql.SQL("INSERT INTO {} VALUES (%s, %s) ON CONFLICT (sink) DO UPDATE SET token = excluded.token").format(TOKENS)
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany(self._statement, rows)
+            cursor.executemany(self._statement, [[row[name] for name in names] for row in rows])
             cursor.execute(upsert, (self._name, token))
 
     def _insert(self, names: list[str]) -> sql.Composed:
@@ -155,7 +162,3 @@ class PostgresSink:
         """Disconnect."""
         if self._connection is not None:
             self._connection.close()
-
-
-def _adapted(value: Any) -> Any:
-    return json.dumps(value, default=str) if isinstance(value, dict) else value

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import pika
-from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.contract import DECODED_BYTES_MAX, ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
+from millstream.client.edges.formats import CONTENT_TYPES, encoder
 from pika.exceptions import AMQPError, ChannelClosedByBroker, NackError, UnroutableError
 
 WAITING_MAX = 2_000  # messages the broker sends before it is told that some are in the stream
@@ -21,10 +20,8 @@ _PERSISTENT = 2
 
 def _connected(options: ConnectorOptions) -> Any:
     """Return a connection. It has no heartbeats, which only a thread that never waits could answer; TCP asks whether the peer lives."""
-    url = urlsplit(options.text("url"))
-    if url.scheme not in ("amqp", "amqps"):
-        raise ConnectorError(f"{options.name}: url must be amqp://host:port/vhost")
-    parameters = pika.URLParameters(urlunsplit(url._replace(path=url.path or "/%2F")))
+    url = options.url(("amqp", "amqps"), "amqp://host:port/vhost or amqps://host:port/vhost")
+    parameters = pika.URLParameters(url._replace(path=url.path or "/%2F").geturl())
     parameters.heartbeat = 0
     parameters.socket_timeout = parameters.blocked_connection_timeout = ANSWER_S
     parameters.tcp_options = _KEEPALIVE
@@ -34,7 +31,7 @@ def _connected(options: ConnectorOptions) -> Any:
     try:
         return pika.BlockingConnection(parameters)
     except (AMQPError, OSError) as error:
-        raise ConnectorError(f"{options.name}: RabbitMQ cannot be reached: {error or type(error).__name__}") from None
+        raise ConnectorError(f"{options.name}: RabbitMQ cannot be reached: {str(error) or error.args}") from None
 
 
 class RabbitSource:
@@ -48,6 +45,7 @@ class RabbitSource:
     def open(self, options: ConnectorOptions, position: bytes | None) -> None:
         """Ask for the queue's messages."""
         self._queue = options.text("queue")
+        self._growth = options.growth
         self._connection = _connected(options)
         self._channel = self._connection.channel()
         self._count = int(position or 0)
@@ -61,9 +59,9 @@ class RabbitSource:
     def read(self, wait_s: float) -> MessageBatch | None:
         """Return what has come."""
         found: list[Message] = []
-        size, number = 0, 0
+        size, number = 0.0, 0
         began = time.monotonic()
-        while len(found) < BATCH_MAX and size < BATCH_BYTES_MAX:
+        while len(found) < BATCH_MAX and size < DECODED_BYTES_MAX:
             if found and not self._channel.get_waiting_message_count():
                 break
             left = 0.001 if found else max(0.001, wait_s - (time.monotonic() - began))
@@ -71,7 +69,7 @@ class RabbitSource:
             if method is None:
                 break
             number = method.delivery_tag
-            size += len(body)
+            size += self._growth.of(len(body))
             key = properties.message_id
             time_us = None if properties.timestamp is None else properties.timestamp * 1_000_000
             topic = method.routing_key.replace(".", "/")
@@ -118,15 +116,16 @@ class RabbitSink:
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect."""
         self._exchange, self._key = options.text("exchange", ""), options.text("routing_key")
+        self._messages = encoder(options)
         self._connection = _connected(options)
         self._channel = self._connection.channel()
         self._channel.confirm_delivery()
-        self._properties = pika.BasicProperties(content_type="application/json", delivery_mode=_PERSISTENT)
+        self._properties = pika.BasicProperties(content_type=CONTENT_TYPES[options.text("format", "json")], delivery_mode=_PERSISTENT)
         return token
 
     def write(self, batch: Any, token: str) -> None:
         """Send a message a row; each is confirmed when this returns."""
-        for line in json_lines(batch):
+        for line in self._messages(batch):
             try:
                 self._channel.basic_publish(self._exchange, self._key, line, self._properties, mandatory=True)
             except UnroutableError:

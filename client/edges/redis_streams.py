@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 import redis
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
-from millstream.client.edges.formats import json_lines
+from millstream.client.edges.formats import encoder
 
 BATCH_MAX = 1_000
 ANSWER_S = 30.0
@@ -16,13 +15,10 @@ TOKEN_KEY = "millstream:sink:{}"
 
 
 def _connected(options: ConnectorOptions) -> Any:
-    url = options.text("url")
+    options.url(("redis", "rediss", "unix"), "redis://host:port/number")
     password = options.maybe("password")
-    if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
-        raise ConnectorError(f"{options.name}: url must be redis://host:port/number")
-    client = redis.Redis.from_url(
-        url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, **({"password": password} if password else {})
-    )
+    secrets = {"password": password} if password else {}
+    client = redis.Redis.from_url(options.text("url"), socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, **secrets)
     try:
         client.ping()
     except redis.RedisError as error:
@@ -44,6 +40,7 @@ class RedisSource:
         field = options.maybe("field")
         self._field = None if field is None else field.encode()
         self._last: Any = b"0-0" if position is None else position
+        self._growth = options.growth
         self._ahead: list[Message] = []  # entries that were read and not given yet
         self._client = _connected(options)
 
@@ -56,7 +53,7 @@ class RedisSource:
                 return None
             ((_, entries),) = found
             self._ahead = [self._message(number, fields) for number, fields in entries]
-        count = fitting(self._ahead)
+        count = fitting(self._ahead, self._growth)
         messages, self._ahead = self._ahead[:count], self._ahead[count:]
         self._last = messages[-1].key
         return MessageBatch(messages, self._last)
@@ -94,6 +91,7 @@ class RedisSink:
         """Connect, and return the token that Redis has."""
         self._key = options.text("key")
         self._field = options.text("field", "data")
+        self._messages = encoder(options)
         self._length_max = int(options.number("length_max", 0))
         self._token_key = TOKEN_KEY.format(options.name)
         self._client = _connected(options)
@@ -104,7 +102,7 @@ class RedisSink:
         """Write entries and token in one transaction."""
         bound: dict[str, Any] = {"maxlen": self._length_max, "approximate": True} if self._length_max else {}
         pipeline = self._client.pipeline(transaction=True)
-        for line in json_lines(batch):
+        for line in self._messages(batch):
             pipeline.xadd(self._key, {self._field: line}, **bound)
         pipeline.set(self._token_key, token)
         pipeline.execute()

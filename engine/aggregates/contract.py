@@ -15,12 +15,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.arrays import running_fold
+from millstream.engine.data.arrays import filled, run_sizes, run_starts, running_fold
 from millstream.engine.data.column import Column, Mask, with_nulls
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DOUBLE, INT, INTERVAL, NULL, TEXT, DataType
 from millstream.engine.expressions.signature import Options, Rule, Signature, Types, expect_count, refuse_argument
 from millstream.engine.state.forms import state_record
+
+SPAN_MOST = 8  # with more cells in range than this many times the rows, sorting these is cheaper
 
 Int64Array = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -49,24 +51,104 @@ class AggregateUse(Protocol):
         """Whether each different value counts once."""
 
 
-class FoldedRows:
-    """Rows to be folded: the cell of each and the column of the argument (None for COUNT(*)). They stand in the order of folding.
+class RowPlaces:
+    """Where rows are folded: the cell of each, in the order of folding. Arguments whose rows all count share one.
 
     `order` returns event times and arrival ordinals, for aggregates that look at these.
     """
 
-    __slots__ = ("cells", "column", "order")
+    __slots__ = ("_ends", "_order", "_turns", "cells")
 
-    def __init__(self, cells: Int64Array, column: Column | None, order: Callable[[], tuple[Int64Array, Int64Array]]) -> None:
+    def __init__(self, cells: Int64Array, order: Callable[[], tuple[Int64Array, Int64Array]]) -> None:
         self.cells = cells
-        self.column = column
-        self.order = order
+        self._order: Callable[[], tuple[Int64Array, Int64Array]] | tuple[Int64Array, Int64Array] = order
+        self._turns: tuple[Int64Array | None] | None = None
+        self._ends: dict[bool, Int64Array] = {}
+
+    def order(self) -> tuple[Int64Array, Int64Array]:
+        """Return event times and arrival ordinals, asked for once."""
+        if not isinstance(self._order, tuple):
+            self._order = self._order()
+        return self._order
+
+    def ends(self, *, last: bool) -> Int64Array:
+        """Return the places of each cell's first or last row by event time, ties by arrival; one place a cell, in no order."""
+        found = self._ends.get(last)
+        if found is None:
+            found = self._ends[last] = self.ends_of(None, last=last)
+        return found
+
+    def ends_of(self, among: Int64Array | None, *, last: bool) -> Int64Array:
+        """Return what `ends` does, of some rows alone: their places, rising (None for all)."""
+        places = self._in_order(among)
+        cells = self.cells if places is None else self.cells[places]
+        if places is None:
+            places = np.arange(len(cells), dtype=np.int64)
+        if not len(cells):
+            return places
+        if not last:
+            cells, places = cells[::-1], places[::-1]
+        least = int(cells.min())
+        span = int(cells.max()) - least + 1
+        if span > SPAN_MOST * len(cells):
+            order = cells.argsort(kind="stable")
+            starts = run_starts(cells[order])
+            found: Int64Array = places[order[starts + run_sizes(starts, len(order)) - 1]]
+            return found
+        # Of several values for one element, NumPy lets the last one stand.
+        ends = np.full(span, -1, dtype=np.int64)
+        ends[cells - least] = places
+        return ends[ends >= 0]
+
+    def _in_order(self, among: Int64Array | None) -> Int64Array | None:
+        """Return the places of the rows by event time, ties by arrival: None where all stand so already, as rows in order of arrival do."""
+        if self._turns is None:
+            times, ordinals = self.order()
+            rises = bool((times[1:] >= times[:-1]).all() and (ordinals[1:] > ordinals[:-1]).all())
+            self._turns = (None if rises else np.lexsort((ordinals, times)),)
+        turns = self._turns[0]
+        if turns is None or among is None:
+            return among if turns is None else turns
+        wanted = np.zeros(len(turns), dtype=np.bool_)
+        wanted[among] = True
+        return turns[wanted[turns]]
+
+
+class FoldedRows:
+    """Rows to be folded: where, and the column of the argument (None for COUNT(*)).
+
+    Row i has the value at `index[i]` of the column, if there is an index: whoever looks at few rows has only these gathered.
+    """
+
+    __slots__ = ("_column", "_index", "places")
+
+    def __init__(self, places: RowPlaces, column: Column | None, index: Int64Array | None = None) -> None:
+        self.places = places
+        self._column = column
+        self._index = index
+
+    @property
+    def cells(self) -> Int64Array:
+        """The cell of each row."""
+        return self.places.cells
 
     @property
     def argument(self) -> Column:
-        """The column of an aggregate that has one."""
-        assert self.column is not None
-        return self.column
+        """The column of an aggregate that has one, a value a row."""
+        column = self._source
+        if self._index is not None:
+            column = self._column = column.take(self._index)
+            self._index = None
+        return column
+
+    def argument_at(self, places: Int64Array) -> Column:
+        """Return the argument's values of some rows."""
+        return self._source.take(places if self._index is None else self._index[places])
+
+    @property
+    def _source(self) -> Column:
+        assert self._column is not None
+        return self._column
 
 
 class StateKind(ABC):
@@ -91,9 +173,7 @@ class StateKind(ABC):
 
     def fresh(self, cells: int) -> Array:
         """Return the states of so many cells without rows."""
-        states: Array = np.empty(cells, dtype=self.dtype)
-        states[:] = self.neutral
-        return states
+        return filled(cells, self.dtype, self.neutral)
 
     def folder(self, states: Array) -> Fold | None:
         """Return what folds values of the argument into these states; None where a state is made of more than values, or of objects."""

@@ -32,7 +32,7 @@ _WINDOW = 2_000_000
 _RANK = 3_000_000
 COMPUTED_STEPS = 40  # of limits.WORK_MAX, for each key and aggregate: the columns and recipes that are made of it
 _OVER_ORDER = ("percentile", "quantile", "approx_percentile", "approx_quantile", "mode")  # WITHIN GROUP (ORDER BY x) has the argument
-_GATHERING = ("array_agg", "string_agg")  # in order of event time (K13), unless an ORDER BY says another
+GATHERING = ("array_agg", "string_agg")  # in order of event time (K13), unless an ORDER BY says another
 _WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
 
 
@@ -269,7 +269,7 @@ class AggregateBinder(ExpressionBinder):
 
     def _order(self, name: str, order: exp.Order) -> tuple[tuple[Expression, ...], tuple[tuple[bool, bool], ...]]:
         """Return the keys of an ORDER BY inside an aggregate, and of each whether it falls and whether NULLs come first."""
-        if name not in _GATHERING:
+        if name not in GATHERING:
             hint = {"first": "write ARG_MIN(x, y)", "last": "write ARG_MAX(x, y)"}.get(name, "its answer does not depend on the order")
             raise Unsupported(f"ORDER BY inside {name.upper()} is not supported", hint=hint)
         keys, orders = [], []

@@ -54,7 +54,7 @@ class OverBinder:
         if not (is_aggregate(name) or name in ("lead", "lag", "nth_value", "row_number")):
             raise Unsupported(f"{name.upper() or 'this function'} OVER ( ) is not supported", hint=_PLAIN_HINT)
         assert isinstance(call, exp.Anonymous)
-        self._check(node, name)
+        _check_no_window(self._scope.attributes, name)
         partition = tuple(self._binder.bind(key) for key in node.args.get("partition_by") or ())
         unit_us = self._order_unit_us(node, name)
         if name in ("lead", "lag"):
@@ -70,26 +70,16 @@ class OverBinder:
         binder = AggregateBinder(self._scope)
         binder.aggregate(node)
         pending = binder.pending[-1]
-        if frame.preceding is None and not foldable([_as_call(pending)]):
-            raise Unsupported(
-                f"{pending.name.upper()} from UNBOUNDED PRECEDING is not supported, as it needs every value",
-                hint="let the frame begin somewhere, as in ROWS BETWEEN 1000 PRECEDING AND CURRENT ROW",
-            )
+        _check_frame(frame, _as_call(pending), pending.name)
         return self._pend(PendingOver(pending, frame, partition))
 
-    def _check(self, node: exp.Window, name: str) -> None:
-        """Windows answer by themselves; a frame would stand in each of them."""
-        if any(a.role in _BOUNDS for a in self._scope.attributes):
-            hint = "leave the window out, the frame says which rows; or aggregate in the window, or number its rows with ROW_NUMBER"
-            raise Unsupported(f"{name.upper()} OVER ( ) over the rows of a window is not supported", hint=hint)
-
-    def _order_unit_us(self, node: exp.Window, name: str) -> int:
-        """Check that the order is that of event time; return what 1 means in its column, in µs."""
+    def _order_unit_us(self, node: exp.Window, name: str) -> int | None:
+        """Check that the order is that of event time; return what 1 means in its column, in µs, None where that holds no numbers."""
         order = node.args.get("order")
         keys = order.expressions if order is not None else []
         if not keys:
             if name in ("lead", "lag"):
-                return 1  # their order is that of event time whether it is said or not
+                return None  # their order is that of event time whether it is said or not
             raise Unsupported(f"{name.upper()} OVER ( ) needs an ORDER BY", hint=f"write ORDER BY {self._time_name()}, the event time")
         bound = self._binder.bind(keys[0].this if isinstance(keys[0], exp.Ordered) else keys[0])
         attribute = self._scope.attribute(bound.position) if isinstance(bound, ColumnRef) else None
@@ -98,7 +88,7 @@ class OverBinder:
         if len(keys) > 1 or falls or attribute is None or time is None or time.least_us != time.most_us:
             hint = f"write ORDER BY {self._time_name()}; the rows of a window are ranked by anything, with ROW_NUMBER"
             raise located(Unsupported(f"{name.upper()} OVER ( ) looks at rows in order of event time only", hint=hint), keys[0])
-        return attribute.time_unit_us if attribute.type.is_integer else 1
+        return attribute.time_unit_us if attribute.type.is_integer else None
 
     def _time_name(self) -> str:
         return next((a.name for a in self._scope.attributes if a.time == TimeOffset()), "the event time")
@@ -150,11 +140,26 @@ def _constant(binder: ExpressionBinder, node: exp.Expr, what: str) -> int:
     return int(bound.value)
 
 
+def _check_frame(frame: FrameSpec, call: AggregateCall, name: str) -> None:
+    if frame.preceding is None and not foldable([call]):
+        raise Unsupported(
+            f"{name.upper()} from UNBOUNDED PRECEDING is not supported, as it needs every value",
+            hint="let the frame begin somewhere, as in ROWS BETWEEN 1000 PRECEDING AND CURRENT ROW",
+        )
+
+
+def _check_no_window(attributes: Attributes, name: str) -> None:
+    """Windows answer by themselves; a frame would stand in each of them."""
+    if any(a.role in _BOUNDS for a in attributes):
+        hint = "leave the window out, the frame says which rows; or aggregate in the window, or number its rows with ROW_NUMBER"
+        raise Unsupported(f"{name.upper()} OVER ( ) over the rows of a window is not supported", hint=hint)
+
+
 # Frames ------------------------------------------------------------------------------------------------------------------
 
 
-def frame_of(spec: exp.WindowSpec | None, unit_us: int) -> FrameSpec:
-    """Return the frame that is written; without one RANGE from UNBOUNDED PRECEDING, as in SQL. `unit_us`: 1 in the event time's column."""
+def frame_of(spec: exp.WindowSpec | None, unit_us: int | None) -> FrameSpec:
+    """Return the frame that is written; without one RANGE from UNBOUNDED PRECEDING, as in SQL. `unit_us`: the worth of 1 in RANGE."""
     if spec is None:
         return FrameSpec(by_rank=False, preceding=None)
     by_rank = str(spec.args["kind"]).upper() == "ROWS"
@@ -177,7 +182,7 @@ def frame_of(spec: exp.WindowSpec | None, unit_us: int) -> FrameSpec:
     return FrameSpec(by_rank, -start, end)
 
 
-def _offset(bound: object, side: str, by_rank: bool, unit_us: int) -> int | None:
+def _offset(bound: object, side: str, by_rank: bool, unit_us: int | None) -> int | None:
     """Return where an end of a frame lies from its row, negative before it; None where it has none."""
     if bound == "CURRENT ROW":
         return 0
@@ -187,8 +192,9 @@ def _offset(bound: object, side: str, by_rank: bool, unit_us: int) -> int | None
     found = ExpressionBinder(Scope(())).bind(bound)
     size: int | None = None
     if isinstance(found, Literal) and found.value is not None:
-        if found.type.is_integer and (by_rank or unit_us != 1):
-            size = int(found.value) * (1 if by_rank else unit_us)
+        worth = 1 if by_rank else unit_us
+        if found.type.is_integer and worth is not None:
+            size = int(found.value) * worth
         elif found.type == INTERVAL and not by_rank:
             size = int(found.value)
     most = ROWS_MAX if by_rank else TIME_MAX_US
@@ -221,9 +227,6 @@ def with_overs(node: Node, pending: Sequence[PendingOver]) -> tuple[Node, list[i
     frames: dict[tuple[FrameSpec, tuple[int, ...]], list[int]] = {}
     calls = []
     for index, one in enumerate(pending):
-        unordered = next((e.type for e in one.partition if not e.type.is_ordered), None)
-        if unordered is not None:
-            raise TypeProblem(f"values of the type {unordered} have no order and cannot be a key of OVER", hint="name their parts")
         frames.setdefault((one.frame, tuple(position(e) for e in one.partition)), []).append(index)
         call = one.call
         arguments, condition = tuple(position(a) for a in call.arguments), None if call.filter is None else position(call.filter)
@@ -239,7 +242,14 @@ def with_overs(node: Node, pending: Sequence[PendingOver]) -> tuple[Node, list[i
 
 
 def over_node(below: Node, parts: Sequence[OverPart], names: Sequence[str]) -> Over:
-    """Return the node over one that has computed all that it reads."""
+    """Return the node over one that has computed all that it reads; TypeProblem or Unsupported where that cannot be."""
+    for part in parts:
+        for call in part.aggregates:
+            _check_frame(part.frame, call, call.function)
+            _check_no_window(below.attributes, call.function)
+        unordered = next((t for p in part.partition if not (t := below.attributes[p].type).is_ordered), None)
+        if unordered is not None:
+            raise TypeProblem(f"values of the type {unordered} have no order and cannot be a key of OVER", hint="name their parts")
     calls = [call for part in parts for call in part.aggregates]
     taken = [a.name for a in below.attributes]
     names = unique_names([*taken, *names])[len(taken) :]

@@ -13,14 +13,14 @@ from millstream.engine.aggregates.table import columns_of, is_aggregate, resolve
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
 from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import TEXT
+from millstream.engine.data.types import BOOLEAN, TEXT, DataType
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, OrderColumn, OverPart
 from millstream.engine.language.statements import Name, NamedItem, Place
 from millstream.engine.plan import logical
-from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
+from millstream.engine.plan.aggregate_binder import GATHERING, AggregateBinder, contains_aggregate
 from millstream.engine.plan.binder import united
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import Environment, bind_named, unnested, windowed
@@ -414,7 +414,7 @@ class NodeReader:
         partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
         written = self._parsed(f"count(*) OVER (ORDER BY t {fields.text('frame')})", fields.at("frame"), parse_expression)
         spec = written.args.get("spec") if isinstance(written, exp.Window) else None
-        frame = self._parsed("", fields.at("frame"), lambda _: frame_of(spec, 1))
+        frame = self._parsed("", fields.at("frame"), lambda _: frame_of(spec, None))
         named = [self._over_call(item, at, scope) for item, at in fields.items("calls")]
         return OverPart(tuple(call for _, call in named), frame, partition), [name for name, _ in named]
 
@@ -429,18 +429,21 @@ class NodeReader:
             raise InvalidDefinition(f"{path} is not an aggregate", hint=f"{function} is not one of the aggregate functions")
         places = tuple(self._position(parse_expression(as_text(c, path)), path, scope) for c in columns)
         types = [scope.attribute(p).type for p in places]
-        orders: tuple[Any, ...] = ()
+        orders: tuple[tuple[bool, bool], ...] = ()
         if options and isinstance(options[-1], list):
-            orders = (tuple((bool(falls), bool(first)) for falls, first in options[-1]),)
-            options = options[:-1]
+            orders, options = _orders(options[-1], path), options[:-1]
         if orders or columns_of(function) > 1:
-            types = [part for _, part in types[0].fields[: columns_of(function)]] if types else []
+            types = _parts(types, columns_of(function), len(orders), path)
         signature = self._parsed("", path, lambda _: resolve_aggregate(function, types, options))
         if list(signature.arguments) != types:
             raise InvalidDefinition(f"{path} reads {', '.join(map(str, types))}; cast to {', '.join(map(str, signature.arguments))} below")
+        if orders and signature.name not in GATHERING:
+            raise Unsupported(f"{path}: ORDER BY inside {function.upper()} is not supported")
         filter_ = None if condition is None else self._position(parse_expression(condition), path, scope)
-        call = AggregateCall(signature.name, places, signature.result, filter_, distinct, (*signature.options, *orders))
-        return name, call
+        if filter_ is not None and scope.attribute(filter_).type != BOOLEAN:
+            raise InvalidDefinition(f"{path} has a filter that is {scope.attribute(filter_).type}, not BOOLEAN")
+        listed = (*signature.options, orders) if orders else signature.options
+        return name, AggregateCall(signature.name, places, signature.result, filter_, distinct, listed)
 
     def _unnest(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "items", "called", "columns", "numbered", "outer")
@@ -511,6 +514,26 @@ def _pair(value: Any, path: str) -> tuple[str, str]:
     if len(parts) != 2:
         raise InvalidDefinition(f"{path} must be [name, expression]")
     return as_text(parts[0], f"{path}[0]"), as_text(parts[1], f"{path}[1]")
+
+
+def _orders(value: list[Any], path: str) -> tuple[tuple[bool, bool], ...]:
+    """Read [[descending, NULLs first], …] of the keys of an ORDER BY inside an aggregate."""
+    found = []
+    for pair in value:
+        match pair:
+            case [bool(falls), bool(first)]:
+                found.append((falls, first))
+            case _:
+                raise InvalidDefinition(f"{path} must end its options with [[descending, NULLs first], …] where they hold an order")
+    return tuple(found)
+
+
+def _parts(types: list[DataType], columns: int, keys: int, path: str) -> list[DataType]:
+    """Return the types of the arguments that stand in one STRUCT, before the keys of an order."""
+    parts = [part for _, part in types[0].fields] if len(types) == 1 else []
+    if len(parts) != columns + keys or not all(part.is_ordered for part in parts[columns:]):
+        raise InvalidDefinition(f"{path} must read one STRUCT of {columns + keys} parts, and what it is ordered by must have an order")
+    return parts[:columns]
 
 
 def _plain(attributes: tuple[logical.Attribute, ...]) -> tuple[logical.Attribute, ...]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.arrays import filled
 from millstream.engine.data.key_maps import array_bytes
 from millstream.engine.state.forms import state_record
 
@@ -68,9 +69,7 @@ class Grid:
         self.flat = self.array.reshape(-1)
 
     def _new(self, slots: int, capacity: int, dtype: Any) -> npt.NDArray[Any]:
-        array = np.empty((slots, capacity), dtype=dtype)
-        array[:] = self._fill
-        return array
+        return filled((slots, capacity), dtype, self._fill)
 
     def resize(self, slots: int, capacity: int) -> None:
         """Keep what is there, at the same slot and group."""

@@ -243,7 +243,7 @@ class Collected(Accumulator):
     def update(self, batch: Batch) -> None:
         """Keep the values that count."""
         rows = batch.rows_of(self._position, self._filter, takes_nulls=self._keep_nulls)
-        times, column = rows.order()[0], rows.argument
+        times, column = rows.places.order()[0], rows.argument
         for slot, at, groups in batch.by_slot(rows.cells, self._table.capacity):
             kept = Kept(groups, times, column) if at is None else Kept(groups, times[at], column.take(at))
             self._values.setdefault(slot, []).append(kept)
@@ -291,7 +291,7 @@ class Sketched(Accumulator):
         if not len(rows.cells):
             return
         slots, groups = np.divmod(rows.cells + batch.lo, self._table.capacity)  # before the table grows and cells move
-        self._waiting.append((slots, groups, Values(self._kind.encode(rows.argument), *rows.order())))
+        self._waiting.append((slots, groups, Values(self._kind.encode(rows.argument), *rows.places.order())))
         self._waiting_rows += len(rows.cells)
         if self._waiting_rows >= WAITING_ROWS_MAX:
             self._digest()

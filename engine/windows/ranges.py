@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.aggregates.collected import distinct_values
-from millstream.engine.aggregates.contract import AggregateFunction, FoldedRows, null_unless
+from millstream.engine.aggregates.contract import AggregateFunction, FoldedRows, RowPlaces, null_unless
 from millstream.engine.aggregates.ranked import Ranked, sort_order
 from millstream.engine.aggregates.table import aggregate_of
 from millstream.engine.data import limits
@@ -106,7 +106,7 @@ def _folded(
     """Fold rows into one cell a range; they stand in order of time, so that their places tell which is the earlier one."""
     assert aggregate.states is not None
     assert aggregate.answer is not None
-    rows = FoldedRows(cells, column, lambda: (places, places))
+    rows = FoldedRows(RowPlaces(cells, lambda: (places, places)), column)
     states = []
     for kind in aggregate.states(column.type):
         states.append(kind.fresh(len(sizes)))

@@ -143,9 +143,7 @@ class SessionStates:
         """
         order = np.argsort(ids, kind="stable")
         ids = ids[order]
-        rows = rows.take(order) if len(order) > 1 else rows
-        live = None if live is None else live[order]
-        times = rows.time
+        times = rows.time[order]
         begins = np.ones(len(ids), dtype=np.bool_)
         new_key = np.ones(len(ids), dtype=np.bool_)
         new_key[1:] = ids[1:] != ids[:-1]
@@ -156,7 +154,7 @@ class SessionStates:
         if not joins_all:
             left_behind = goes_on & (times[starts] >= self._last_time[which] + self._gap)
             goes_on &= ~left_behind
-        sessions = self._made(rows, live, starts, which, goes_on)
+        sessions = self._made(rows, order, live, starts, which, goes_on)
         closed: list[ClosedStates] = []
         if not joins_all and left_behind.any():
             closed.append(self._taken(which[left_behind]))
@@ -166,21 +164,24 @@ class SessionStates:
         closed.append(_part(sessions, ~last))
         return _joined(closed)
 
-    def _made(self, rows: BufferedRows, live: Mask | None, starts: Int64Array, which: Int64Array, goes_on: Mask) -> ClosedStates:
-        """Return the sessions of the rows, each with what its key's open one holds already where it goes on."""
-        count, times = len(starts), rows.time
+    def _made(
+        self, rows: BufferedRows, order: Int64Array, live: Mask | None, starts: Int64Array, which: Int64Array, goes_on: Mask
+    ) -> ClosedStates:
+        """Return the sessions of the rows in an order, each with what its key's open one holds already where it goes on."""
+        count, times = len(starts), rows.time[order]
         cells = np.repeat(np.arange(count, dtype=np.int64), run_sizes(starts, len(times)))
         stops = np.append(starts[1:], len(times))
         at = np.flatnonzero(goes_on)
         old = which[at]
-        first = np.minimum.reduceat(rows.ordinal, starts)
+        first = np.minimum.reduceat(rows.ordinal[order], starts)
         begin, last = times[starts].copy(), times[stops - 1].copy()
         first[at] = np.minimum(first[at], self._first[old])
         begin[at] = np.minimum(begin[at], self._first_time[old])
         last[at] = np.maximum(last[at], self._last_time[old])
         if live is not None:
-            rows, cells = rows.kept(live), cells[live]
-        states = self.cells.continued(rows, cells, count, at, [s[old] for s in self._states])
+            kept = live[order]
+            order, cells = order[kept], cells[kept]
+        states = self.cells.continued(rows, order, cells, count, at, [s.take(old) for s in self._states])
         alive = np.bincount(cells, minlength=count).astype(np.int64)
         alive[at] += self._live[old]
         return ClosedStates(which, begin, last + self._gap, first, alive, states)
@@ -199,7 +200,9 @@ class SessionStates:
 
     def _taken(self, ids: Int64Array, moment: int | None = None) -> ClosedStates:
         ends = self._last_time[ids] + self._gap
-        return ClosedStates(ids, self._first_time[ids], ends, self._first[ids], self._live[ids], [s[ids] for s in self._states], moment)
+        return ClosedStates(
+            ids, self._first_time[ids], ends, self._first[ids], self._live[ids], [s.take(ids) for s in self._states], moment
+        )
 
     def open_now(self, moment: int) -> ClosedStates:
         """Return all open sessions as they stand at a moment."""

@@ -18,11 +18,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.aggregates.contract import FoldedRows, Folding, StateKind, null_unless
+from millstream.engine.aggregates.contract import FoldedRows, Folding, RowPlaces, StateKind, null_unless
 from millstream.engine.aggregates.sums import COUNTS
 from millstream.engine.aggregates.table import aggregate_of, foldable
 from millstream.engine.data import limits
@@ -97,20 +98,19 @@ class CellStates:
         """Return the states of `count` cells of rows; `cells` is the cell of each row, rising."""
         return self._folded(rows, cells, [part.kind.fresh(count) for part in self.parts])
 
-    def continued(self, rows: BufferedRows, cells: Int64Array, count: int, carried: Int64Array, before: Sequence[Array]) -> list[Array]:
-        """As `lifted`, where the cells `carried` had the states `before` already, onto which their rows are folded."""
+    def continued(
+        self, rows: BufferedRows, at: Int64Array, cells: Int64Array, count: int, carried: Int64Array, before: Sequence[Array]
+    ) -> list[Array]:
+        """As `lifted` of the rows at some places, where the cells `carried` had the states `before`, onto which their rows are folded."""
         states = [part.kind.fresh(count) for part in self.parts]
         for state, old in zip(states, before, strict=True):
             state[carried] = old
-        return self._folded(rows, cells, states)
+        return self._folded(rows, cells, states, at)
 
-    def _folded(self, rows: BufferedRows, cells: Int64Array, states: list[Array]) -> list[Array]:
-        found: dict[tuple[int | None, int | None, bool], FoldedRows] = {}
+    def _folded(self, rows: BufferedRows, cells: Int64Array, states: list[Array], at: Int64Array | None = None) -> list[Array]:
+        chosen = _ChosenRows(rows, cells, at)
         for part, state in zip(self.parts, states, strict=True):
-            key = (part.position, part.filter, part.takes_nulls)
-            if key not in found:
-                found[key] = _chosen(rows, cells, *key)
-            part.kind.fold(state, found[key])
+            part.kind.fold(state, chosen.of(part.position, part.filter, takes_nulls=part.takes_nulls))
         return states
 
     def answer(self, states: Sequence[Array]) -> list[Column]:
@@ -130,14 +130,35 @@ def _counting(call: AggregateCall) -> tuple[StatePart, ...]:
     return () if part is None else (part,)
 
 
-def _chosen(rows: BufferedRows, cells: Int64Array, position: int | None, filter_: int | None, takes_nulls: bool) -> FoldedRows:
-    """Return the rows that count: argument not NULL and FILTER true."""
-    column = None if position is None else rows.columns[position]
-    mask = counted_rows(None if takes_nulls else column, None if filter_ is None else rows.columns[filter_])
-    if mask is None or mask.all():
-        return FoldedRows(cells, column, lambda: (rows.time, rows.ordinal))
-    kept = None if column is None else column.filter(mask)
-    return FoldedRows(cells[mask], kept, lambda: (rows.time[mask], rows.ordinal[mask]))
+class _ChosenRows:
+    """Rows, or those at some places of them in turn, for each argument those that count: argument not NULL and FILTER true."""
+
+    def __init__(self, rows: BufferedRows, cells: Int64Array, at: Int64Array | None) -> None:
+        self._rows, self._at = rows, at
+        # Not a method of its own, which would keep the rows until the collector of cycles comes.
+        self._all = RowPlaces(cells, partial(_order_of, rows, at))
+        self._found: dict[tuple[int | None, int | None, bool], FoldedRows] = {}
+
+    def of(self, position: int | None, filter_: int | None, *, takes_nulls: bool) -> FoldedRows:
+        """Return those of an argument, made once for all that fold them."""
+        key = (position, filter_, takes_nulls)
+        if key not in self._found:
+            self._found[key] = self._chosen(*key)
+        return self._found[key]
+
+    def _chosen(self, position: int | None, filter_: int | None, takes_nulls: bool) -> FoldedRows:
+        column = None if position is None else self._rows.columns[position]
+        mask = counted_rows(None if takes_nulls else column, None if filter_ is None else self._rows.columns[filter_])
+        if mask is not None and self._at is not None:
+            mask = mask[self._at]
+        if mask is None or mask.all():
+            return FoldedRows(self._all, column, self._at)
+        at = np.flatnonzero(mask) if self._at is None else self._at[mask]
+        return FoldedRows(RowPlaces(self._all.cells[mask], partial(_order_of, self._rows, at)), column, at)
+
+
+def _order_of(rows: BufferedRows, at: Int64Array | None) -> tuple[Int64Array, Int64Array]:
+    return (rows.time, rows.ordinal) if at is None else (rows.time[at], rows.ordinal[at])
 
 
 CLOCK, TIME, ORDINAL = 0, 1, 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 Figures: TypeAlias = dict[str, Any]
@@ -41,7 +42,6 @@ class Kit(Protocol):
     """Size, timing, checks, and rows and references of the chain and of the window, which benchmarks over TCP use as well."""
 
     quick: bool
-    parts: Sequence[str]  # what was asked for of a benchmark that has parts; nothing for all
 
     def size(self, full: int, quick: int) -> int:
         """Return how much of something to take."""
@@ -97,8 +97,12 @@ class Kit(Protocol):
         """The window's stream, its definition, and the query."""
         ...
 
-    def nexmark(self, events: int) -> Nexmark:
-        """Return NEXMark with so many events."""
+    def nexmark(self) -> Nexmark:
+        """Return NEXMark with as many events and those queries that were asked for."""
+        ...
+
+    def spread(self, values: list[float]) -> float:
+        """Return half of the spread of the middle half of some figures, over their median."""
         ...
 
 
@@ -130,6 +134,10 @@ class Nexmark(Protocol):
 
     def fed(self, name: str) -> list[str]:
         """Return the streams that a query makes and feeds itself."""
+        ...
+
+    def write(self, folder: Path) -> str:
+        """Write the events into files of a folder; returns a sentence about it."""
         ...
 
     def wrong(self, name: str, rows: Sequence[Any]) -> str | None:

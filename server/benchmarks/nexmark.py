@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_schema, column_to_arrow
@@ -16,24 +17,26 @@ from millstream.scheduler.trains import TrainShape
 from millstream.server.benchmarks.contract import Figures, Kit, Nexmark
 from millstream.server.benchmarks.embedding import Embedded
 
-HAS_EVENTS = True
-RUNS = 3
+RUNS = 5
 AS_LIVE = CoreSettings(train=TrainShape(share=1.0), estimate_calls=ESTIMATE_CALLS_LIVE)
-EVENTS, EVENTS_QUICK = 1_000_000, 50_000
 
 
 def benchmark(kit: Kit) -> Iterator[Figures]:
     """The queries q0 to q22 of NEXMark, in process: each alone, then all at once; every answer against DuckDB's."""
-    workload = kit.nexmark(kit.size(EVENTS, EVENTS_QUICK))
-    names = [name for name in workload.queries if not kit.parts or name in kit.parts]
+    workload = kit.nexmark()
     alone = 0.0
-    for name in names:
+    for name in workload.queries:
         figures = _measured(kit, workload, [name])
         alone += figures["cpu_s"]
         yield {"name": f"nexmark-{name}", **figures}
-    if len(names) > 1:
-        together = _measured(kit, workload, names)
+    if len(workload.queries) > 1:
+        together = _measured(kit, workload, workload.queries)
         yield {"name": "nexmark-all", **together, "alone_s": alone}
+
+
+def write(kit: Kit, folder: Path) -> str:
+    """Write the events into files of a folder."""
+    return kit.nexmark().write(folder)
 
 
 def _measured(kit: Kit, workload: Nexmark, names: Sequence[str]) -> Figures:
@@ -43,21 +46,17 @@ def _measured(kit: Kit, workload: Nexmark, names: Sequence[str]) -> Figures:
         engine = Engine(workload, names)
         seconds.append(engine.run())
         if not run:
-            _check(kit, workload, names, engine)
+            for name in names:
+                wrong = workload.wrong(name, engine.rows(name))
+                kit.require(wrong is None, str(wrong))
     taken = statistics.median(seconds)
     return {
         "queries": len(names),
         "rows_per_s": workload.events / taken,
-        "noise": (max(seconds) - min(seconds)) / taken,
+        "noise": kit.spread(seconds),
         "cpu_s": taken,
         "peak_rss_mb": kit.peak_rss_mb(),
     }
-
-
-def _check(kit: Kit, workload: Nexmark, names: Sequence[str], engine: Engine) -> None:
-    for name in names:
-        wrong = workload.wrong(name, engine.rows(name))
-        kit.require(wrong is None, str(wrong))
 
 
 class Engine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from millstream.client.benchmarks.nexmark import workload as workload_module
 from millstream.client.benchmarks.nexmark.generator import BASE_US, CHUNK_EVENTS, Generator
 from millstream.client.benchmarks.nexmark.workload import QUERIES, Workload
 from millstream.client.cli import run
@@ -167,3 +169,17 @@ def test_parts_and_events_are_refused_where_there_are_none(capsys: pytest.Captur
         assert "makes no events" in capsys.readouterr().err
     assert run(["bench", "nexmark-engine", "q99"]) == 2
     assert "nexmark has no query q99; there are q0, q1," in capsys.readouterr().err
+
+
+def test_without_duckdb_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert run(["bench", "nexmark-engine", "q0", "--events", "100"]) == 1
+    assert "bench nexmark needs duckdb, which is not installed; pip install duckdb" in capsys.readouterr().err
+
+
+def test_over_tcp_a_wrong_answer_of_no_rows_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    right = workload_module.statements_of
+    nothing = ["SELECT auction, price FROM bid WHERE FALSE"]
+    monkeypatch.setattr(workload_module, "statements_of", lambda name: nothing if name == "q2" else right(name))
+    assert run(["bench", "nexmark-tcp", "q2", "--events", "20000"]) == 1
+    assert "q2 has 0 rows instead of" in capsys.readouterr().err

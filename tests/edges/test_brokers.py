@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
+import socket
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from millstream.client.edges.conformance import check_sink, check_source
+from millstream.client.edges.conformance import POSITION_BYTES_MAX, check_sink, check_source
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, find
 
 from tests.support import services
@@ -32,6 +35,12 @@ def rows(*values: int) -> pa.RecordBatch:
 def check_refused(connector: Any, values: dict[str, Any], match: str) -> None:
     with closing(connector), pytest.raises(ConnectorError, match=match):
         connector.open(options_of(values), None)
+
+
+def read_until_it_fails(source: Any) -> None:
+    deadline = time.monotonic() + services.START_S
+    while time.monotonic() < deadline:
+        source.read(services.STEP_S)
 
 
 def test_nats(tmp_path: Path) -> None:
@@ -141,6 +150,8 @@ def test_rabbitmq(tmp_path: Path) -> None:
             sink.write(rows(1), "token")
         sink.close()
         check_refused(find("source", "rabbitmq")(), {"url": url, "queue": "none"}, "no queue 'none'")
+        wrong = f"amqp://127.0.0.1:{broker.port}"
+        check_refused(find("sink", "rabbitmq")(), {"url": wrong, "routing_key": "out", "user": "x", "password": "x"}, "ACCESS_REFUSED")
         connection.close()
 
 
@@ -187,6 +198,65 @@ def test_kafka() -> None:
 
     check_source(make, {"url": url, "topic": "in"}, fill)
     check_sink(find("sink", "kafka"), {"url": url, "topic": "out", "key": "v"}, kept)
+    sink = find("sink", "kafka")()
+    sink.open(options_of({"url": url, "topic": "keyed", "key": "k"}), None)
+    sink.write(pa.record_batch({"v": [1, 2], "k": ["a", None]}), "token")
+    sink.flush()
+    with pytest.raises(ConnectorError, match="no column k, which key names; it has v"):
+        sink.write(rows(1), "token")
+    sink.close()
+    reader = kafka.Consumer({"bootstrap.servers": url.removeprefix("kafka://"), "group.id": "keys", "log_level": 0})
+    reader.assign([kafka.TopicPartition("keyed", one, 0) for one in reader.list_topics("keyed", timeout=10).topics["keyed"].partitions])
+    keys: set[Any] = set()
+    while len(keys) < 2:
+        keys |= {message.key() for message in reader.consume(2, 1.0) if message.error() is None}
+    reader.close()
+    assert keys == {b"a", None}
+
+
+@pytest.mark.parametrize("connector", ["http", "kafka", "nats", "rabbitmq", "redis", "mqtt"])
+def test_where_nobody_listens_a_source_says_so_and_what_is_no_url_is_refused(monkeypatch: pytest.MonkeyPatch, connector: str) -> None:
+    try:
+        kind = find("source", connector)
+    except ConnectorError as error:
+        pytest.skip(str(error))
+    if connector == "kafka":
+        monkeypatch.setattr(sys.modules[kind.__module__], "ANSWER_S", 0.5)  # its library asks again and again until then
+    scheme = {"rabbitmq": "amqp"}.get(connector, connector)
+    others = {"topic": "t", "stream": "s", "queue": "q", "key": "k"}
+    for url in ("pigeon://127.0.0.1", f"{scheme}://", f"{scheme}://[::1"):
+        check_refused(kind(), {"url": url, **others}, f"^kit: url must be {scheme}://")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        values = {"url": f"{scheme}://127.0.0.1:{taken.getsockname()[1]}", **others}
+        said = "Kafka cannot be reached" if connector == "kafka" else "[Cc]onnection refused"
+        if connector != "http":
+            check_refused(kind(), values, said)
+            return
+        for mode in ("events", "poll"):
+            source = kind()
+            source.open(options_of({**values, "mode": mode}), None)  # it asks when it reads
+            with closing(source), pytest.raises(ConnectorError, match=said):
+                read_until_it_fails(source)
+
+
+def test_a_position_has_room_for_as_many_partitions_as_a_topic_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    connector = pytest.importorskip("millstream.client.edges.kafka", reason="confluent-kafka is not installed")
+    offsets = {number: 2**63 - 1 - number for number in range(0, connector.PARTITIONS_MAX, 3)}
+    assert connector.offsets_of(connector.position_of(offsets)) == offsets
+    assert len(connector.position_of({connector.PARTITIONS_MAX - 1: 0})) <= POSITION_BYTES_MAX
+    monkeypatch.setattr(connector, "_partitions", lambda *_: set(range(connector.PARTITIONS_MAX + 1)))
+    check_refused(connector.KafkaSource(), {"url": "kafka://127.0.0.1:1", "topic": "t"}, "it has 129 partitions")
+
+
+def test_an_authority_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for connector in ("http", "kafka"):
+        try:
+            kind = find("sink", connector)
+        except ConnectorError as error:
+            pytest.skip(str(error))
+        values = {"url": f"{connector}s://127.0.0.1:1", "topic": "t", "tls_ca": str(tmp_path / "none.pem")}
+        check_refused(kind(), values, r"none\.pem|ssl\.ca\.location")
 
 
 class _Pages(http.server.BaseHTTPRequestHandler):
@@ -227,7 +297,7 @@ class _Pages(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.posts.append(self.headers["Idempotency-Key"])
+        self.server.posts.append((self.headers["Idempotency-Key"], body))
         status = self.server.statuses.pop(0) if self.server.statuses else 200
         if status == 200:
             self.server.kept += [json.loads(line)["v"] for line in body.splitlines()]
@@ -284,6 +354,16 @@ def test_http(monkeypatch: pytest.MonkeyPatch) -> None:
         server.statuses = [503, 429]
         check_sink(connector.HttpSink, {"url": f"{url}/hook"}, lambda: server.kept)
         assert len(set(server.posts[:3])) == 1, "the same request has the same key"
+        server.posts.clear()
+        monkeypatch.setattr(connector, "BATCH_BYTES_MAX", 20)
+        for cuts in ((4,), (1, 3), (2, 2)):  # the same results, as they may come again after a fault
+            sink, at = connector.HttpSink(), 0
+            sink.open(options_of({"url": f"{url}/hook"}), "token 0")
+            for count in cuts:
+                sink.write(rows(*range(at, at + count)), f"token {at + count}")
+                at += count
+            sink.close()
+        assert len({key for key, _ in server.posts}) == len(set(server.posts)), "what has the same key is the same rows"
         sink = connector.HttpSink()
         sink.open(options_of({"url": f"{url}/hook"}), None)
         server.statuses = [400]
@@ -295,6 +375,30 @@ def test_http(monkeypatch: pytest.MonkeyPatch) -> None:
         sink.close()
 
 
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 200 OK\r\n\r\nid: \xc3\xa9\ndata: 1\n\n"])
+def test_a_silent_event_stream_can_be_left_and_gone_on_with(monkeypatch: pytest.MonkeyPatch, says: bytes) -> None:
+    connector = pytest.importorskip("millstream.client.edges.http", reason="httpx is not installed")
+    monkeypatch.setattr(connector, "LEAVE_S", services.START_S)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(services.START_S)
+        position = None
+        for _ in range(2):
+            source = connector.HttpSource()
+            with closing(source):
+                source.open(options_of({"url": f"http://127.0.0.1:{listening.getsockname()[1]}/"}), position)
+                peer, _ = listening.accept()
+                asked = b""
+                while b"\r\n\r\n" not in asked:
+                    asked += peer.recv(9_999)
+                assert (b"Last-Event-ID: \xc3\xa9" in asked) is (position is not None)
+                peer.sendall(says)
+                if says:
+                    position = source.read(services.START_S).position
+                thread = source._reader._thread
+            assert not thread.is_alive(), "closed, it still waits for the other side"
+            peer.close()
+
+
 def test_events_are_read_wherever_they_are_cut() -> None:
     connector = pytest.importorskip("millstream.client.edges.http", reason="httpx is not installed")
     stream = b": hello\r\nid: 1\r\ndata: a\r\ndata: b\r\n\r\nevent: x\ndata:c\n\nid: 2\n\ndata: d\n\ndata: never ended\n"
@@ -302,5 +406,6 @@ def test_events_are_read_wherever_they_are_cut() -> None:
     for size in range(1, len(stream)):
         chunks = iter([stream[at : at + size] for at in range(0, len(stream), size)])
         assert [(m.value, m.topic, last) for m, last in connector.events(chunks)] == wanted
-    with pytest.raises(ConnectorError, match="more than"):
-        list(connector.events(iter([b"data: " + b"x" * 2**20] * 3)))
+    for large, said in ((b"data: " + b"x" * 2**20, "more than"), (b"id: " + b"x" * 513 + b"\n", "513 bytes, 512")):
+        with pytest.raises(ConnectorError, match=said):
+            list(connector.events(iter([large] * 3)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from millstream.client.edges.conformance import check_sink, check_source
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, MessageBatch, find
@@ -207,6 +208,18 @@ def test_postgres(database: str) -> None:
                 {"url": database, "table": table, **key},
                 lambda table=table: [v for (v,) in client.execute(f"SELECT v FROM {table} ORDER BY ctid").fetchall()],  # type: ignore[misc]
             )
+        client.execute("CREATE TABLE nested (s JSONB, l DOUBLE PRECISION[], m JSONB)")
+        sink = find("sink", "postgres")()
+        sink.open(ConnectorOptions("nested", {"url": database, "table": "nested"}), None)
+        parts = {
+            "s": pa.array([{"x": float("nan"), "b": b"\x0a"}, None]),
+            "l": pa.array([[1.0, float("nan")], None]),
+            "m": pa.array([[{"y": 1}], []]),
+        }
+        sink.write(pa.record_batch(parts), "token")
+        sink.close()
+        wanted = [({"x": "NaN", "b": "\\x0a"}, "{1,NaN}", [{"y": 1}]), (None, None, [])]
+        assert client.execute("SELECT s, l::text, m FROM nested").fetchall() == wanted
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"postgresql://tester@127.0.0.1:{taken.getsockname()[1]}/x"

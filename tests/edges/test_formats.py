@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
+import json
+import uuid
 from contextlib import suppress
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, fitting
-from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, parse_columns
+from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, json_lines, parse_columns
 from millstream.client.edges.runs import SinkRun, filled_in, one_line
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import parse_schema
@@ -79,6 +84,26 @@ def test_what_cannot_be_read_becomes_one_row_that_says_why_with_the_raw_bytes(va
     assert good == {"n": 1}
 
 
+def test_poison_of_other_formats_is_refused_and_stops_no_source() -> None:
+    """What the client cannot send would otherwise fail the whole batch, again and again."""
+    deep = [["list", "BIGINT[]", True], ["sensor", "TEXT", True]]
+    reader = RowReader(ConnectorOptions("x", {"format": "csv"}), parse_schema(deep))
+    for value, found in (
+        (b'"' + b"[" * 70 + b"]" * 70 + b'",a', reader.rows),
+        (b'{"sensor": ' + b"[" * 70 + b"]" * 70 + b"}", RowReader(ConnectorOptions("x", {}), COLUMNS).rows),
+    ):
+        ((said,),) = found([Message(value)])
+        assert "nested deeper than 64 levels" in said
+    ((said,),) = rows([Message(b'{"sensor": "\\ud800"}')])
+    assert "half of a surrogate pair" in said
+    assert rows([Message(b'{"sensor": "\\u00e9"}')]) == [{"sensor": "é"}]
+
+
+def test_values_of_other_libraries_that_have_no_type_here_come_as_text() -> None:
+    value = {"sensor": uuid.UUID(int=1), "n": 1, "v": [ipaddress.ip_address("127.0.0.1")]}
+    assert rows([Message(value)]) == [{"sensor": "00000000-0000-0000-0000-000000000001", "n": 1, "v": ["127.0.0.1"]}]
+
+
 def test_a_first_line_that_names_no_column_is_no_header() -> None:
     bad = Message(b"a,1.5", header=b"b,2.5")
     assert rows([bad], format="csv") == [
@@ -134,6 +159,23 @@ def test_secrets_come_from_the_environment_and_unknown_options_are_told() -> Non
         options.text("topic")
     with pytest.raises(ConnectorError, match="url must be a number"):
         options.number("url", 1)
+
+
+def test_sinks_write_what_every_reader_of_json_takes() -> None:
+    values = [float("nan"), float("inf"), -float("inf"), 1.0, None]
+    columns = {
+        "v": pa.array(values),
+        "d": pa.array([Decimal("1.50")] * 5),
+        "b": pa.array([b"\x0a"] * 5),
+        "s": pa.array([{"x": v} for v in values]),
+    }
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    found = [json.loads(line, parse_constant=refuse) for line in json_lines(pa.record_batch(columns))]
+    told = ["NaN", "Infinity", "-Infinity", 1.0, None]
+    assert found == [{"v": v, "d": "1.50", "b": "\\x0a", "s": {"x": v}} for v in told]
 
 
 def test_a_sink_whose_query_was_made_anew_says_what_to_do() -> None:

@@ -22,6 +22,7 @@ from millstream.client.errors import MillstreamError
 
 from tests.server.test_serve_process import start
 from tests.support import services
+from tests.support.services import Service
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 KILLS = int(os.environ.get("KILLS", "3"))
@@ -63,6 +64,19 @@ def _read_all(log: Any) -> None:
     with log:
         while log.read(65_536):
             """Nobody wants to know."""
+
+
+def kill_one_of(draw: random.Random, server: Daemon, other: Service) -> None:
+    """Let them work for a while, and kill one: the daemon, its connect process, or the other side."""
+    time.sleep(draw.uniform(0.5, 3.0))
+    victim = draw.choice(("daemon", "connect", "other"))
+    if victim == "daemon":
+        server.kill()
+    elif victim == "connect":
+        server.kill_connect()
+    else:
+        other.kill()
+        other.start()
 
 
 @contextmanager
@@ -108,15 +122,7 @@ def test_a_growing_log_comes_into_a_table_once_row_by_row_whoever_is_killed(tmp_
         writer.start()
         try:
             for _ in range(KILLS):
-                time.sleep(draw.uniform(0.5, 3.0))
-                victim = draw.choice(("daemon", "connect", "database"))
-                if victim == "daemon":
-                    server.kill()
-                elif victim == "connect":
-                    server.kill_connect()
-                else:
-                    database.kill()
-                    database.start()
+                kill_one_of(draw, server, database)
             writer.join(WAIT_S)
             deadline = time.monotonic() + WAIT_S
             found: list[int] = []

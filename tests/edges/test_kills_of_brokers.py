@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.edges.test_kills import KILLS, WAIT_S, Daemon, daemon
+from tests.edges.test_kills import KILLS, WAIT_S, daemon, kill_one_of
 from tests.support import services
 from tests.support.services import Service
 
@@ -164,8 +164,7 @@ def test_messages_of_a_broker_come_out_as_promised_whoever_is_killed(tmp_path: P
         writer.start()
         try:
             for _ in range(KILLS):
-                time.sleep(draw.uniform(0.5, 3.0))
-                _kill(draw.choice(("daemon", "connect", "broker")), server, service)
+                kill_one_of(draw, server, service)
             writer.join(WAIT_S)
             found = _all_taken(broker)
         finally:
@@ -175,16 +174,6 @@ def test_messages_of_a_broker_come_out_as_promised_whoever_is_killed(tmp_path: P
     if exactly:
         assert found == list(range(ROWS)), (len(found), told)
     assert sorted(set(found)) == list(range(ROWS)), (len(found), told)
-
-
-def _kill(victim: str, server: Daemon, service: Service) -> None:
-    if victim == "daemon":
-        server.kill()
-    elif victim == "connect":
-        server.kill_connect()
-    else:
-        service.kill()
-        service.start()
 
 
 def _write(broker: Broker, stop: threading.Event) -> None:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import ssl
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,14 +19,16 @@ import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.access import Access
-from millstream.client.gateway.http import connections, limits
+from millstream.client.gateway.http import connections, limits, listener
 from millstream.client.gateway.http.connections import Held
 from millstream.client.gateway.http.results import place_of
 
 from tests.support import gateways
 from tests.support.gateways import Gateway
-from tests.support.live_server import until
+from tests.support.live_server import running, until
+from tests.support.tree import ROOT
 
+TLS = ROOT / "tests" / "support" / "tls"
 JSON_LINES, CSV, ARROW = "application/x-ndjson", "text/csv", "application/vnd.apache.arrow.stream"
 TOKENS = {"admin": "admin-token-1234", "writer": "writer-token-1234", "reader": "reader-token-1234"}
 SERVER_TOKENS = {f"{role}_token": token for role, token in TOKENS.items()}
@@ -42,6 +45,12 @@ def run(test: Callable[[Gateway, httpx.AsyncClient], Awaitable[None]], **setting
 
 async def sql(client: httpx.AsyncClient, statement: str, **headers: str) -> httpx.Response:
     return await client.post("/v1/sql", content=statement, headers={"Content-Type": "text/plain", **headers})
+
+
+async def stream_and_query(client: httpx.AsyncClient, columns: str) -> None:
+    """Make the stream `s`, and the query `q` that gives its rows."""
+    for statement in (f"CREATE STREAM s ({columns})", "CREATE QUERY q AS SELECT * FROM s"):
+        assert (await sql(client, statement)).status_code == 200
 
 
 async def rows(client: httpx.AsyncClient, content: Any, kind: str = JSON_LINES, stream: str = "s", **headers: str) -> httpx.Response:
@@ -77,8 +86,7 @@ async def events(client: httpx.AsyncClient, query: str, enough: int, **headers: 
 
 def test_rows_come_in_as_json_csv_and_arrow_and_each_refused_one_is_told() -> None:
     async def test(_: Gateway, client: httpx.AsyncClient) -> None:
-        await sql(client, "CREATE STREAM s (k TEXT, v INT)")
-        await sql(client, "CREATE QUERY q AS SELECT k, v FROM s")
+        await stream_and_query(client, "k TEXT, v INT")
         answer = (await rows(client, b'{"k":"a","v":1}\n{"k":"b","v":"x"}\nno\n\n{"k":"c","v":2,"w":1}\n')).json()
         assert (answer["accepted"], answer["refused_rows"]) == (2, 2)
         assert [(one["line"], one["reason"][:8]) for one in answer["refused"]] == [(2, "column v"), (3, "is not a")]
@@ -116,8 +124,7 @@ def test_events_go_on_exactly_behind_any_of_them(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(limits, "ROWS_AT_ONCE", 3)
 
     async def test(gateway: Gateway, client: httpx.AsyncClient) -> None:
-        await sql(client, "CREATE STREAM s (v INT)")
-        await sql(client, "CREATE QUERY q AS SELECT v FROM s")
+        await stream_and_query(client, "v INT")
         publisher = await gateway.harness.client()
         for start in (0, 7, 11):
             await publisher.publish("s", [{"v": start + n} for n in range(7 if start == 0 else 4)])
@@ -137,6 +144,45 @@ def test_events_go_on_exactly_behind_any_of_them(monkeypatch: pytest.MonkeyPatch
         assert over.status_code == 204, "a browser's EventSource comes no more"
 
     run(test)
+
+
+def test_results_that_were_lost_are_counted_in_events_and_break_the_others_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ROWS_AT_ONCE", 3)
+    total, pad = 400, "x" * 500
+
+    async def test(gateway: Gateway, client: httpx.AsyncClient) -> None:
+        await stream_and_query(client, "v INT, pad TEXT")
+        publisher = await gateway.harness.client()
+        await publisher.publish("s", [{"v": v, "pad": pad} for v in range(10)])
+        begun = await events(client, "q", 3)
+        assert [row["v"] for event in begun[1:] for row in json.loads(event["data"])] == list(range(6))
+        assert begun[-1]["id"].endswith("~6")
+        for start in range(10, total, 10):
+            await publisher.publish("s", [{"v": v, "pad": pad} for v in range(start, start + 10)])
+        await publisher.finish("s")
+        rest = await events(client, "q", 0, Last_Event_ID=begun[-1]["id"])
+        lost = sum(json.loads(event["data"])["rows"] for event in rest if event.get("event") == "gap")
+        came = [row["v"] for event in rest if "event" not in event and "data" in event for row in json.loads(event["data"])]
+        assert (lost > 0, came) == (True, list(range(6 + lost, total))), "those that came before the gap are not lost"
+        for form in (JSON_LINES, ARROW):
+            with pytest.raises(httpx.RemoteProtocolError):
+                await client.get("/v1/queries/q/results", headers={"Accept": form, "Last-Event-ID": begun[0]["id"]})
+
+    run(test, server={"results_kept_bytes_max": 64 << 10})
+
+
+def test_with_a_certificate_the_port_speaks_tls_only_and_a_port_that_is_taken_is_told() -> None:
+    async def test(gateway: Gateway, client: httpx.AsyncClient) -> None:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get("/v1/streams")
+        trust = ssl.create_default_context(cafile=str(TLS / "cert.pem"))
+        async with httpx.AsyncClient(base_url=f"https://localhost:{gateway.ports.http}", verify=trust, timeout=30) as safe:
+            assert (await safe.get("/v1/streams")).json() == {"rows": []}
+        with pytest.raises(MillstreamError, match=r"cannot listen on .* choose another --http-port"):
+            async with gateways.gateway(gateway.harness, http_port=gateway.ports.http, pg_port=None):
+                """It does not come so far."""
+
+    run(test, tls_cert=str(TLS / "cert.pem"), tls_key=str(TLS / "key.pem"))
 
 
 def test_json_lines_and_arrow_have_the_same_results_and_go_on_behind_a_token() -> None:
@@ -316,19 +362,89 @@ def test_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
-def test_what_all_peers_hold_together_is_bounded() -> None:
-    held = Held(100)
-    held.take(60)
-    with pytest.raises(Exception, match="as many bytes as it may"):
-        held.take(60)
-    held.give(60)
-    held.take(100)
+def test_what_all_peers_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Held] = []
+
+    def held() -> Held:
+        made.append(Held(100))
+        return made[0]
+
+    monkeypatch.setattr(listener, "Held", held)
+
+    async def test(_: Gateway, client: httpx.AsyncClient) -> None:
+        await sql(client, "CREATE STREAM s (v INT)")
+        lines, table = b'{"v":1}\n' * 20, arrow_of(pa.table({"v": pa.array([1], pa.int32())}))
+        for content, kind, more in ((lines, JSON_LINES, {"Idempotency_Key": "p/1"}), (table, ARROW, {})):
+            refused = await rows(client, content, kind, **more)
+            assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "overloaded", "1")
+            assert made[0].bytes == 0
+        assert (await rows(client, lines)).json()["accepted"] == 20, "rows that go on as they come are not held"
+        await sql(client, "CREATE TABLE t (k TEXT, PRIMARY KEY (k))")
+        await rows(client, b'{"k":"%s"}' % (b"x" * limits.ANSWER_BYTES_WHOLE), stream="t")
+        assert (await sql(client, "SELECT * FROM t")).status_code == 503
+        for _ in range(2):
+            assert (await rows(client, lines[:80], Idempotency_Key="p/1")).status_code == 200
+        assert made[0].bytes == 0
+
+    run(test)
+
+
+def test_when_the_server_is_gone_peers_are_told_and_when_it_is_back_they_are_served(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(gateway: Gateway, client: httpx.AsyncClient) -> None:
+        await stream_and_query(client, "v INT")
+        async with (
+            client.stream("GET", "/v1/queries/q/results") as told,
+            client.stream("GET", "/v1/queries/q/results", headers={"Accept": JSON_LINES}) as broken,
+        ):
+            assert (told.status_code, broken.status_code) == (200, 200)
+            server = gateway.harness.server
+            port = server.port
+            await server.stop()
+            lines = [line async for line in told.aiter_lines()]
+            assert lines[-3:-1] == ["event: end", f"data: {lines[-2].removeprefix('data: ')}"]
+            assert json.loads(lines[-2].removeprefix("data: "))["reason"] == "stopping"
+            with pytest.raises(httpx.RemoteProtocolError):
+                await broken.aread()
+        (said,) = [record for record in caplog.records if record.name == "uvicorn.error"]
+        assert (said.getMessage(), said.exc_info) == ("an answer was broken off: the results have ended: the server is about to stop", None)
+        for _ in range(2):
+            for refused in (await sql(client, "SHOW STREAMS"), await rows(client, b'{"v":1}'), await client.get("/v1/queries/q/results")):
+                assert (refused.status_code, refused.json()["code"]) == (502, "unreachable")
+        async with running(port=port):
+            assert (await sql(client, "SHOW STREAMS")).json()["rows"] == []
+
+    run(test)
+
+
+def test_guesses_at_tokens_are_all_refused_and_others_come_in_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GUESS_S", 0.01)
+
+    async def test(_: Gateway, client: httpx.AsyncClient) -> None:
+        tokens = [f"guess-{n}" for n in range(12)] + [TOKENS["reader"]]
+        answers = await asyncio.gather(*(client.get("/v1/streams", headers={"Authorization": f"Bearer {token}"}) for token in tokens))
+        assert [answer.status_code for answer in answers] == [401] * 12 + [200]
+
+    run(test, server=SERVER_TOKENS)
+
+
+def test_accept_says_which_form_is_liked_best() -> None:
+    async def test(_: Gateway, client: httpx.AsyncClient) -> None:
+        for accept, form in (
+            ("", "application/json"),
+            ("*/*", "application/json"),
+            (f"{CSV};q=0.1, application/json", "application/json"),
+            (f"text/html, {CSV};q=0.9, */*;q=0.1", CSV),
+            ("Text/CSV", CSV),
+        ):
+            answer = await sql(client, "SHOW STREAMS", Accept=accept)
+            assert answer.headers["content-type"].partition(";")[0] == form, accept
+
+    run(test)
 
 
 def test_too_many_readers_and_requests_are_told_to_come_again() -> None:
     async def test(gateway: Gateway, client: httpx.AsyncClient) -> None:
-        await sql(client, "CREATE STREAM s (v INT)")
-        await sql(client, "CREATE QUERY q AS SELECT v FROM s")
+        await stream_and_query(client, "v INT")
         async with client.stream("GET", "/v1/queries/q/results") as first:
             assert first.status_code == 200
             refused = await client.get("/v1/queries/q/results")
@@ -366,8 +482,7 @@ def test_a_reader_that_takes_nothing_is_cut_and_the_query_goes_on(monkeypatch: p
     monkeypatch.setattr(limits, "WRITE_S_MAX", 0.1)
 
     async def test(gateway: Gateway, client: httpx.AsyncClient) -> None:
-        await sql(client, "CREATE STREAM s (k TEXT)")
-        await sql(client, "CREATE QUERY q AS SELECT k FROM s")
+        await stream_and_query(client, "k TEXT")
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.ports.http, limit=1)
         writer.write(b"GET /v1/queries/q/results HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readexactly(1)
@@ -395,8 +510,7 @@ def test_pages_of_listed_origins_may_ask_and_answers_are_packed() -> None:
         assert allowed.headers["access-control-allow-origin"] == "https://plant.example"
         other = await client.options("/v1/sql", headers={**asked, "Origin": "https://other.example"})
         assert "access-control-allow-origin" not in other.headers
-        await sql(client, "CREATE STREAM s (v INT)")
-        await sql(client, "CREATE QUERY q AS SELECT v FROM s")
+        await stream_and_query(client, "v INT")
         packed = await client.get("/v1/policies", headers={"Accept-Encoding": "gzip"})
         assert (packed.headers["content-encoding"], len(packed.json()["rows"]) > 3) == ("gzip", True)
         await rows(client, b'{"v":1}')

@@ -17,7 +17,8 @@ from millstream.client.notebook import ROWS_SHOWN_MAX, plan_svg
 
 from tests.support.live_server import Harness, run, until
 
-STREAM = "CREATE STREAM s (ts TIMESTAMP, k TEXT, place STRUCT(x INT, y INT), v DOUBLE) TIMESTAMP BY ts"
+STREAM = """CREATE STREAM s (ts TIMESTAMP, k TEXT, place STRUCT(x INT, y INT), v DOUBLE, last STRUCT(x INT, y INT),
+    way STRUCT(x INT, y INT)[]) TIMESTAMP BY ts"""
 
 
 @dataclass
@@ -32,16 +33,19 @@ class Reading:
     k: str
     place: Place
     v: float | None = None
+    last: Place | None = None
+    way: list[Place] | None = None
 
 
 READINGS = [Reading(dt.datetime(2024, 1, 1, 0, 0, i, tzinfo=dt.UTC), f"k{i}", Place(i, -i), i / 2 if i else None) for i in range(4)]
+READINGS[1].last, READINGS[1].way, READINGS[2].way = Place(0, 1), [Place(1, 2), Place(3, 4)], []
 
 
 def test_what_is_published_as_objects_comes_back_as_equal_objects() -> None:
     async def test(harness: Harness) -> None:
         client = await harness.client()
         await client.execute(STREAM)
-        await client.submit("SELECT ts, k, place, v FROM s", name="q")
+        await client.submit("SELECT ts, k, place, v, last, way FROM s", name="q")
         assert (await client.publish("s", READINGS)).accepted == 4
         await client.finish("s")
         assert [row async for row in client.rows("q", Reading, from_start=True)] == READINGS
@@ -60,7 +64,20 @@ def test_a_class_that_does_not_fit_is_told_what_is_missing() -> None:
         client = await harness.client()
         await client.execute(STREAM)
         await client.submit("SELECT ts, v FROM s", name="q")
-        for kind, match in ((Reading, "Reading wants k, place"), (dict, "dict is not a data class")):
+
+        @dataclass
+        class Inside:
+            v: float
+
+        @dataclass
+        class Outside:
+            v: Inside
+
+        for kind, match in (
+            (Reading, "Reading wants k, place"),
+            (dict, "dict is not a data class"),
+            (Outside, "types of Outside cannot be known: name 'Inside' is not defined"),
+        ):
             with pytest.raises(MillstreamError, match=match):
                 await anext(client.rows("q", kind))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+from millstream.client.errors import MillstreamError
 
 SIDE_ROWS = 10_000
 _RANKS = "price < 10000", "price >= 10000 AND price < 1000000", "price >= 1000000"
@@ -90,7 +91,10 @@ class Answers:
     """The right answers over the rows of the three streams, which arrive a batch after the other."""
 
     def __init__(self, arriving: Iterable[tuple[str, pa.RecordBatch]]) -> None:
-        import duckdb
+        try:
+            import duckdb
+        except ImportError:
+            raise MillstreamError("unsupported", "bench nexmark needs duckdb, which is not installed", "pip install duckdb") from None
 
         self._duckdb: Any = duckdb.connect()
         self._duckdb.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = true")

@@ -13,13 +13,13 @@ from millstream.client.benchmarks.nexmark.generator import Generator
 REPEATED = ["channel", "url"]  # what has few different values
 
 
-def write_events(folder: Path, events: int, seed: int) -> str:
-    """Write events into `person`, `auction` and `bid`, each as .parquet and .arrow; returns a sentence about it."""
+def write_events(folder: Path, generator: Generator) -> str:
+    """Write the events into `person`, `auction` and `bid`, each as .parquet and .arrow; returns a sentence about it."""
     folder.mkdir(parents=True, exist_ok=True)
     began = time.process_time()
     with ExitStack() as files:
         writers: dict[str, list[pq.ParquetWriter | pa.RecordBatchWriter]] = {}
-        for chunk in Generator(events, seed).chunks():
+        for chunk in generator.chunks():
             for name, batch in chunk.items():
                 if name not in writers:
                     parquet = pq.ParquetWriter(folder / f"{name}.parquet", batch.schema, use_dictionary=REPEATED, write_statistics=False)
@@ -27,4 +27,5 @@ def write_events(folder: Path, events: int, seed: int) -> str:
                     writers[name] = [files.enter_context(parquet), files.enter_context(arrow)]
                 for writer in writers[name]:
                     writer.write_batch(batch)
-    return f"{events} events of seed {seed} in {folder}, {events / (time.process_time() - began):,.0f} a second of processor time"
+    taken_s = time.process_time() - began
+    return f"{generator.events} events of seed {generator.seed} in {folder}, {generator.events / taken_s:,.0f} a second of processor time"

@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.resources import files
+from pathlib import Path
 
 import pyarrow as pa
 from millstream.client.benchmarks.nexmark.answers import Answers, side_input
+from millstream.client.benchmarks.nexmark.files import write_events
 from millstream.client.benchmarks.nexmark.generator import Chunk, Generator
 
 _MADE = re.compile(r"\s*(?:--[^\n]*\n\s*)*CREATE STREAM (\w+)")
@@ -17,14 +19,14 @@ SIDE_INPUT = "side_input"
 
 
 class Workload:
-    """`events` of NEXMark in memory."""
+    """`events` of NEXMark in memory, and `queries` of it."""
 
-    queries = QUERIES
     sources = ("person", "auction", "bid")
 
-    def __init__(self, generator: Generator) -> None:
+    def __init__(self, generator: Generator, queries: Sequence[str] = QUERIES) -> None:
         self.generator = generator
         self.events = generator.events
+        self.queries = queries
 
     @cached_property
     def chunks(self) -> list[Chunk]:
@@ -40,6 +42,10 @@ class Workload:
     def answers(self) -> Answers:
         """The right answers."""
         return Answers(rows for train in self.trains for rows in train)
+
+    def write(self, folder: Path) -> str:
+        """Write the events into files of a folder, without holding them; returns a sentence about it."""
+        return write_events(folder, self.generator)
 
     @property
     def streams(self) -> list[str]:

@@ -17,6 +17,7 @@ from litestar import Litestar, Request, Response, get, post
 from litestar.background_tasks import BackgroundTask
 from litestar.config.compression import CompressionConfig
 from litestar.config.cors import CORSConfig
+from litestar.datastructures.headers import Accept
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig, ResponseSpec
@@ -365,9 +366,9 @@ def _response(answer: Answer, form: str, held: Held) -> Response[Any]:
         "query": None if answer.query is None else answer.query.name,
     }
     chunks = _written(table, form, head)
-    if table.num_rows <= limits.ROWS_AT_ONCE:
-        return Response(b"".join(chunks), media_type=form)
     size = int(table.nbytes)
+    if table.num_rows <= limits.ROWS_AT_ONCE and size <= limits.ANSWER_BYTES_WHOLE:
+        return Response(b"".join(chunks), media_type=form)
     held.take(size)
     kept = AsyncExitStack()
     kept.callback(held.give, size)
@@ -453,12 +454,8 @@ def _media(header: str) -> str:
 
 
 def _accepted(request: Request[Any, Any, Any], forms: Sequence[str]) -> str:
-    """Return the first form that Accept names, the first of all if it takes anything. MillstreamError when it takes none."""
-    wanted = [_media(part) for part in request.headers.get("accept", "*/*").split(",")]
-    for one in wanted:
-        if one in ("*/*", ""):
-            return forms[0]
-        for form in forms:
-            if one in (form, form.partition("/")[0] + "/*"):
-                return form
-    raise MillstreamError("acceptable", "no form of the answer is one that Accept names", f"ask for {', '.join(forms)}")
+    """Return the form that Accept likes best. MillstreamError when it takes none."""
+    found = Accept(request.headers.get("accept") or "*/*").best_match(list(forms))
+    if found is None:
+        raise MillstreamError("acceptable", "no form of the answer is one that Accept names", f"ask for {', '.join(forms)}")
+    return found

@@ -15,6 +15,7 @@ STATEMENT_BYTES_MAX = 262_144
 REJECTIONS_TOLD_MAX = 1_000
 HELD_BYTES_MAX = 256 * 1_048_576  # bodies and answers of all peers together
 
+ANSWER_BYTES_WHOLE = 65_536  # an answer of no more, and of so few rows, is written whole and not counted
 ROWS_AT_ONCE = 1_024  # rows turned into text before the socket is asked whether it takes more
 SUBSCRIPTION_ROWS = 16_384  # results under way to a peer, and their bytes
 SUBSCRIPTION_BYTES = 4 * 1_048_576

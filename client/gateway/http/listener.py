@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,12 +66,34 @@ class BoundedHttp(H11Protocol):
                 timer.cancel()
 
 
+class BrokenOff(logging.Filter):
+    """Lets one line say why an answer was broken off, as for results that were lost: no fault of the gateway, and any peer can have it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass."""
+        told = None if record.exc_info is None else _refusal_in(record.exc_info[1])
+        if told is not None:
+            record.msg, record.args, record.exc_info = "an answer was broken off: %s", (told.message,), None
+        return True
+
+
+def _refusal_in(error: BaseException | None) -> MillstreamError | None:
+    """Return the refusal that an error comes from, wrapped as the libraries pass it on; None where there is none."""
+    if error is None or isinstance(error, MillstreamError):
+        return error
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else (error.__cause__,)
+    return next((found for found in map(_refusal_in, inner) if found is not None), None)
+
+
 class _Server(uvicorn.Server):
     """One that leaves the process's signals alone."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+BROKEN_OFF = BrokenOff()
 
 
 class HttpListener:
@@ -105,13 +128,14 @@ class HttpListener:
             h11_max_incomplete_event_size=limits.HEAD_BYTES_MAX,
             **tls,
         )
+        logging.getLogger("uvicorn.error").addFilter(BROKEN_OFF)  # once, however often it is added
         self._server = _Server(config)
         self._task = asyncio.get_running_loop().create_task(self._server.serve([listening]))
         while not self._server.started:
             if self._task.done():
                 await self._task
                 raise MillstreamError("internal", "the HTTP server did not start")
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # uvicorn tells nobody; the socket listens already, so it takes a few turns of the loop
         return int(listening.getsockname()[1])
 
     async def stop(self) -> None:

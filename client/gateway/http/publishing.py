@@ -58,10 +58,13 @@ class Body:
         self._chunks = chunks
         self._inflate = zlib.decompressobj(31) if encoding == "gzip" else None
         self._held = held
-        self._bytes = 0
+        self._bytes = self._taken = 0
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body, a bounded piece at a time. MillstreamError (`limit`) when it is too large, (`data`) when it is no gzip."""
+    async def pieces(self, *, is_kept: bool = False) -> AsyncIterator[bytes]:
+        """Yield the body, a bounded piece at a time. MillstreamError (`limit`) when it is too large, (`data`) when it is no gzip.
+
+        With `is_kept` its bytes count as held until `done`, and MillstreamError (`overloaded`) comes when there are too many of all peers.
+        """
         async for chunk in self._chunks:
             waiting = chunk
             while waiting:
@@ -69,6 +72,9 @@ class Body:
                 self._bytes += len(piece)
                 if self._bytes > limits.BODY_BYTES_MAX:
                     raise MillstreamError("limit", f"a body has at most {limits.BODY_BYTES_MAX} bytes", "send the rows in several requests")
+                if is_kept:
+                    self._held.take(len(piece))
+                    self._taken += len(piece)
                 if piece:
                     yield piece
         if self._inflate is not None and not self._inflate.eof:
@@ -85,15 +91,8 @@ class Body:
         return piece, self._inflate.unconsumed_tail or self._inflate.unused_data
 
     async def whole(self) -> bytes:
-        """Return the body. What it holds is counted until `done`."""
-        parts = []
-        async for piece in self.pieces():
-            self._held.take(len(piece))
-            self._taken += len(piece)
-            parts.append(piece)
-        return b"".join(parts)
-
-    _taken = 0
+        """Return the body, which counts as held until `done`."""
+        return b"".join([piece async for piece in self.pieces(is_kept=True)])
 
     def done(self) -> None:
         """Nothing of the body is held any more."""
@@ -113,6 +112,7 @@ async def publish(client: AsyncClient, stream: str, kind: str, body: Body, name:
         return await sending.settled()
     finally:
         publisher.abandon()
+        body.done()
 
 
 class _Sending:
@@ -136,7 +136,7 @@ class _Sending:
         self._is_text = True
         reader = CsvInput(self._publisher.columns) if kind == "csv" else JsonLinesInput(self._publisher.columns)
         since = 0  # bytes since the last whole row
-        async for piece in body.pieces():
+        async for piece in body.pieces(is_kept=self._number is not None):
             since += len(piece)
             if await self._fed(reader, piece):
                 since = 0
@@ -183,8 +183,6 @@ class _Sending:
                 await self._publisher.send(pa.Table.from_batches(batches, decoder.schema), number=self._number)
         except (RemoteProtocolError, pa.ArrowException, OSError) as error:
             raise MillstreamError("data", f"the body is not an Arrow stream that is taken: {str(error).partition(chr(10))[0]}") from error
-        finally:
-            body.done()
 
     def _refuse(self, row: RefusedRow) -> None:
         self._result.refused_rows += 1

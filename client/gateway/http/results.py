@@ -56,8 +56,10 @@ async def events(subscription: Subscription, passed: int) -> AsyncIterator[bytes
         if item is None:
             break
         if isinstance(item, Lost):
-            passed = max(0, passed - item.rows)
-            yield _event("gap", json.dumps({"rows": item.rows, "reason": item.reason}))
+            seen = min(passed, item.rows)
+            passed -= seen
+            if item.rows > seen:
+                yield _event("gap", json.dumps({"rows": item.rows - seen, "reason": item.reason}))
             continue
         after = subscription.resume_token or ""
         if passed >= item.num_rows:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.aggregates.contract import FoldedRows
+from millstream.engine.aggregates.arg_extremes import ArgExtreme
+from millstream.engine.aggregates.contract import FoldedRows, RowPlaces
+from millstream.engine.aggregates.ends import End
 from millstream.engine.aggregates.moments import Moments
 from millstream.engine.aggregates.sums import sums, totals
+from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.column import Column
-from millstream.engine.data.types import BIGINT, DOUBLE, INT, DataType
+from millstream.engine.data.types import BIGINT, DOUBLE, INT, TEXT, DataType, struct_of
 
 from tests.support.engine_run import SqlEngine
 
@@ -25,7 +30,7 @@ EXTREMES = st.sampled_from([-(2**63), 2**63 - 1, 2**62, -(2**62), 2**32, -1, 0])
 
 def rows_of(type_: DataType, values: list[Any], cells: list[int], dtype: Any) -> FoldedRows:
     places = np.arange(len(values), dtype=np.int64)
-    return FoldedRows(np.array(cells, dtype=np.int64), Column(type_, np.array(values, dtype=dtype)), lambda: (places, places))
+    return FoldedRows(RowPlaces(np.array(cells, dtype=np.int64), lambda: (places, places)), Column(type_, np.array(values, dtype=dtype)))
 
 
 @settings(max_examples=100, deadline=None)
@@ -88,3 +93,76 @@ def test_moments_folded_in_parts_have_the_same_bits_and_merged_the_same_value(va
     for state in (whole, merged):
         assert state["count"][0] == len(values)
         assert state["spread"][0] == pytest.approx(spread, rel=1e-12, abs=1e-18)
+
+
+MOMENTS = st.integers(0, 4)
+NUMBERS = st.sampled_from([-1.5, -0.0, 0.0, 2.0, float("inf"), float("nan")])
+FAR = 3_000  # a cell so far from the others that rows are sorted by cell instead of laid out
+DRAWN = st.lists(st.tuples(st.sampled_from([0, 1, 2, FAR]), MOMENTS, NUMBERS, st.booleans()), max_size=25)
+
+
+def folded_in_parts(kind: Any, cells: list[int], times: list[int], column: Column, cuts: list[int]) -> Any:
+    """Fold rows part by part, each part with what the cells hold by then."""
+    states = kind.fresh(FAR + 1)
+    bounds = [0, *sorted(min(cut, len(cells)) for cut in cuts), len(cells)]
+    for start, stop in itertools.pairwise(bounds):
+        order = np.array(times[start:stop], dtype=np.int64), np.arange(start, stop, dtype=np.int64)
+        places = RowPlaces(np.array(cells[start:stop], dtype=np.int64), partial(tuple, order))
+        kind.fold(states, FoldedRows(places, column, np.arange(start, stop, dtype=np.int64)))
+    return states
+
+
+@settings(max_examples=150, deadline=None)
+@given(DRAWN, st.lists(st.integers(0, 24), max_size=3), st.booleans(), st.booleans())
+def test_ends_are_those_by_time_and_then_by_arrival(drawn: Any, cuts: list[int], last: bool, rising: bool) -> None:
+    drawn = sorted(drawn, key=lambda row: row[1]) if rising else drawn
+    texts = [str(place) if valid else None for place, (_, _, _, valid) in enumerate(drawn)]
+    column = Column(TEXT, pa.array(texts, type=pa.string()))
+    states = folded_in_parts(End("O", last), [row[0] for row in drawn], [row[1] for row in drawn], column, cuts)
+    for cell in {row[0] for row in drawn}:
+        place = (max if last else min)((row[1], place) for place, row in enumerate(drawn) if row[0] == cell)[1]
+        state = states[cell]
+        assert (state["has"], state["valid"], state["ordinal"], state["time"]) == (True, drawn[place][3], place, drawn[place][1])
+        assert state["value"] == texts[place]
+
+
+@settings(max_examples=150, deadline=None)
+@given(DRAWN, st.lists(st.integers(0, 24), max_size=3), st.booleans(), st.booleans(), st.booleans())
+def test_the_best_row_has_a_nan_or_the_extreme_and_is_the_earliest_such(
+    drawn: Any, cuts: list[int], greatest: bool, rising: bool, as_text: bool
+) -> None:
+    drawn = sorted(drawn, key=lambda row: row[1]) if rising else drawn
+    y = [str(row[2]) if as_text else row[2] for row in drawn]
+    pairs = [{"x": place, "y": one} for place, one in enumerate(y)]
+    type_ = struct_of([("x", BIGINT), ("y", TEXT if as_text else DOUBLE)])
+    column = Column(type_, pa.array(pairs, type=arrow_type(type_)))
+    kind = ArgExtreme("O" if as_text else "<f8", "<i8", greatest)
+    states = folded_in_parts(kind, [row[0] for row in drawn], [row[1] for row in drawn], column, cuts)
+    for cell in {row[0] for row in drawn}:
+        rows = [place for place, row in enumerate(drawn) if row[0] == cell]
+        nans = [place for place in rows if y[place] != y[place]]
+        best = nans or [place for place in rows if y[place] == (max if greatest else min)(y[one] for one in rows)]
+        earliest = min(best, key=lambda place: (drawn[place][1], place))
+        assert (states[cell]["has"], states[cell]["value"], states[cell]["ordinal"]) == (True, earliest, earliest)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWN.filter(bool), st.booleans())
+def test_merging_pairs_of_best_rows_agrees_with_folding_them(drawn: Any, greatest: bool) -> None:
+    kind = ArgExtreme("<f8", "<i8", greatest)
+    type_ = struct_of([("x", BIGINT), ("y", DOUBLE)])
+    column = Column(type_, pa.array([{"x": place, "y": row[2]} for place, row in enumerate(drawn)], type=arrow_type(type_)))
+    cut = len(drawn) // 2
+    times, cells = [row[1] for row in drawn], [row[0] for row in drawn]
+    whole = folded_in_parts(kind, cells, times, column, [])
+    halves = []
+    for start, stop in ((0, cut), (cut, len(drawn))):
+        half = kind.fresh(FAR + 1)
+        order = np.array(times[start:stop], dtype=np.int64), np.arange(start, stop, dtype=np.int64)
+        kind.fold(
+            half, FoldedRows(RowPlaces(np.array(cells[start:stop], dtype=np.int64), partial(tuple, order)), column.slice(start, stop))
+        )
+        halves.append(half)
+    used = np.unique(cells)
+    merged = kind.merge(halves[0][used], halves[1][used])
+    assert merged["value"].tolist() == whole["value"][used].tolist()

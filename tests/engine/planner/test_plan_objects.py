@@ -20,7 +20,13 @@ R: dict[str, Any] = {"op": "source", "stream": "r"}
 TAB: dict[str, Any] = {"op": "source", "stream": "tab"}
 COUNTS: dict[str, Any] = {"op": "aggregate", "group_by": ["k"], "aggregates": [["n", "count", "*"]], "input": S}
 TOP: dict[str, Any] = {"op": "top", "order_by": "n", "limit": 1}
+LISTS: dict[str, Any] = {"op": "project", "columns": [["l", "ARRAY[k]"], "ts"], "input": S}
 ROW_NUMBER: dict[str, Any] = {"op": "rank", "function": "row_number", "order_by": "n"}
+
+
+def over(call: list[Any], below: Any, start: str = "3", by: str = "k") -> dict[str, Any]:
+    frame = f"ROWS BETWEEN {start} PRECEDING AND CURRENT ROW"
+    return {"version": 1, "root": {"op": "over", "parts": [{"frame": frame, "partition_by": [by], "calls": [call]}], "input": below}}
 
 
 def of(root: Any, **fields: Any) -> PlannedQuery:
@@ -235,6 +241,12 @@ REFUSED: list[tuple[dict[str, Any], type[EngineError], str]] = [
     ({"version": 1, "root": {"op": "distinct", "input": COUNTS}}, Unsupported, "root: DISTINCT over a change log"),
     ({"version": 1, "root": {**TOP, "input": COUNTS}}, Unsupported, "root: ORDER BY … LIMIT over a change log"),
     ({"version": 1, "root": {**ROW_NUMBER, "input": COUNTS}}, Unsupported, "root: ROW_NUMBER over a change log"),
+    (over(["n", "count", [], None, False, []], COUNTS), Unsupported, "root: OVER over a change log"),
+    (over(["n", "sum", ["v"], "k", False, []], S), InvalidDefinition, "a filter that is BIGINT, not BOOLEAN"),
+    (over(["n", "median", ["v"], None, False, []], S, "UNBOUNDED"), Unsupported, "PERCENTILE_CONT from UNBOUNDED PRECEDING"),
+    (over(["n", "count", [], None, False, []], LISTS, by="l"), TypeProblem, "cannot be a key of OVER"),
+    (over(["n", "array_agg", ["v"], None, False, [[1]]], S), InvalidDefinition, r"\[\[descending, NULLs first\], …\]"),
+    (over(["n", "array_agg", ["v"], None, False, [[[True, False]]]], S), InvalidDefinition, "one STRUCT of 2 parts"),
     ({"version": 1, "root": S, "qos": {"latency": [[0.1, 1], [0.05, 0]]}}, InvalidDefinition, "latencies of a qos graph must rise"),
     ({"version": 1, "root": S, "qos": {"latencies": []}}, InvalidDefinition, "qos.latencies is not a field"),
     ({"version": 1, "root": S, "emit": "LATER"}, EngineError, "emit: "),
