@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from millstream.engine.aggregates.table import columns_of, is_aggregate, resolve_aggregate
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT, DataType
 from millstream.engine.expressions.build import conjuncts
@@ -65,7 +65,7 @@ class Fields:
         """Refuse fields that are not among `known`."""
         for name in self.values:
             if name not in known:
-                hint = did_you_mean(name, known) or f"the fields are {', '.join(known)}"
+                hint = near_or_listed(name, known, "fields")
                 raise InvalidDefinition(f"{self.at(name)} is not a field of a plan", hint=hint)
 
     def has(self, name: str) -> bool:
