@@ -83,7 +83,7 @@ pins: ## compute requirements/*.txt anew from requirements/*.in and pyproject.to
 	@.ci/setup pins
 
 kills: $(READY) ## end connectors, daemon, database and brokers by SIGKILL again and again under load; others: KILLS=100
-	KILLS=$${KILLS:-20} .venv/bin/pytest -q tests/edges/test_kills.py tests/edges/test_kills_of_brokers.py
+	KILLS=$${KILLS:-20} $(BIN)/python -m pytest tests/edges/test_kills.py tests/edges/test_kills_of_brokers.py $(ARGS)
 
 edges: $(READY) ## how fast sources and sinks are beside the libraries of their other sides; one: ARGS=redis
 	@$(BIN)/python -m tests.edges.throughput $(ARGS)

@@ -17,6 +17,7 @@ from millstream.client.installed import own_entry
 
 GROUP = "millstream.commands"
 GC_OBJECTS_AT_START = 250_000  # twice what starting makes, nearly all of which stays: to look through it is a tenth of the time
+SUMMARY_LENGTH_MAX = 200
 
 # In the order in which the help lists them.
 SUMMARIES = {
@@ -38,7 +39,7 @@ SUMMARIES = {
     "simulate": "Simulate a workload or a recording under policies.",
     "experiment": "List and run the experiments.",
     "bench": "Run a benchmark.",
-    "demo": "Replay a month of flights through a dozen queries, and check every answer.",
+    "demo": "Replay a month of flights through thirteen queries, and check every answer.",
 }
 
 
@@ -55,6 +56,9 @@ class LazyGroup(click.Group):
         if place is not None:
             module, _, name = place.partition(":")
             command = getattr(import_module(module), name)
+            if isinstance(command, click.Group):
+                for one in command.commands.values():  # in a list of commands whole sentences, where click would cut them off
+                    one.short_help = one.get_short_help_str(limit=SUMMARY_LENGTH_MAX)
             if isinstance(command, click.Command):
                 return command
             raise click.ClickException(f"the entry point {place} of command {cmd_name} is not a command")

@@ -9,6 +9,8 @@ from millstream.protocol.errors import ProtocolError
 if TYPE_CHECKING:
     from millstream.protocol.messages import Failure
 
+START_ONE = "start one with: millstream serve"  # the mend where no server answers on this machine
+
 
 class MillstreamError(Exception):
     """Something did not work.

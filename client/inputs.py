@@ -279,8 +279,6 @@ class JsonLinesInput:
             except ValueError as error:
                 read.refused.append((self._line, f"is not a JSON object: {error}"))
                 continue
-            if self._map is not None:
-                row = self._map.row(row)
             self._leave_out(row, read)
             read.rows.append(row)
             read.lines.append(self._line)
@@ -291,7 +289,7 @@ class JsonLinesInput:
         """Take out what the stream does not have, with one note for each such name."""
         if row.keys() <= self._names.known:
             return
-        for name in [name for name in row if self._names.meant_by(name) is None]:
+        for name in [name for name in row if name not in self._names.known]:
             del row[name]
             if name not in self._left_out:
                 self._left_out.add(name)
@@ -306,11 +304,12 @@ class JsonLinesInput:
 
     def _row(self, raw: bytes) -> dict[str, Any]:
         self._beyond = False
-        row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
-        if not isinstance(row, dict):
-            raise ValueError(f"it is {_JSON_WORDS[type(row)]}")  # noqa: TRY004
-        if any(is_too_deep(value) for value in row.values()):
+        read = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
+        if not isinstance(read, dict):
+            raise ValueError(f"it is {_JSON_WORDS[type(read)]}")  # noqa: TRY004
+        if any(is_too_deep(value) for value in read.values()):
             raise RecursionError
+        row = self._by_columns(read)
         if self._exact:
             row = {name: self._number(name, value) for name, value in row.items()}
         if self._beyond:
@@ -320,6 +319,19 @@ class JsonLinesInput:
             if isinstance(value, str):
                 row[name] = SPECIAL_FLOATS.get(value, value)
         return row
+
+    def _by_columns(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Give values the names of the columns that they fill, as their types decide how they are read. Others keep their names."""
+        try:
+            if self._map is not None:
+                return self._map.row(row)
+            if row.keys() <= self._names.known:
+                return row
+            names = list(row)
+            places, extra = self._names.match(names)
+        except ValueError as error:
+            raise BadValue(str(error)) from None
+        return {name: row[name] for name in extra} | {column: row[names[place]] for column, place in places.items()}
 
     def _double(self, text: str) -> Any:
         """Return the number; of one that a DOUBLE cannot hold the digits, which `_refuse_beyond` finds."""

@@ -24,7 +24,7 @@ from millstream.client.commands.common import connection_options, time_format_op
 @click.option("--poisson", "kind", flag_value="poisson", help="Random arrivals at the rate (the default with --rate or --profile).")
 @click.option("--fixed", "kind", flag_value="fixed", help="Evenly spaced arrivals at the rate.")
 @click.option("--original", "kind", flag_value="original", help="Arrivals as recorded in the event-time column.")
-@click.option("--max", "kind", flag_value="max", help="As fast as the daemon takes them (the default without a rate).")
+@click.option("--max", "kind", flag_value="max", help="As fast as the server takes them (the default without a rate).")
 @click.option("--speed", type=float, default=1.0, show_default=True, help="With --original: how many times faster than recorded.")
 @click.option(
     "--burst", type=click.IntRange(min=1), default=1, show_default=True, help="Rows that arrive together. The rate stays the same."
@@ -64,7 +64,7 @@ from millstream.client.commands.common import connection_options, time_format_op
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File for the feed's name and position. A feed that was stopped, or killed, continues after the last row that the daemon took.",
+    help="File for the feed's name and position. A feed that was stopped, or killed, continues after the last row that the server took.",
 )
 @click.option("--finish/--no-finish", default=True, show_default=True, help="End the streams after their last row.")
 @connection_options

@@ -8,10 +8,12 @@ A publisher that dies is started again by Spark and takes its own place. Message
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import secrets
 import socket
+import struct
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,16 +28,23 @@ from millstream.feeder.pace import NS_PER_S, REASONS_KEPT_MAX, Clock, Tally, Wal
 NEVER_NS = 2**63 - 1
 MESSAGE_BYTES_MAX = 1 << 20
 SLOTS_WAIT_S = 60.0  # for all publishers to run at once, from the first one on
+GREETING_S = 60.0  # in which who calls must show that it knows the key
+STRANGERS_MAX = 100  # lines beside those of the publishers
 LOOK_S = 0.25  # between two looks at whether the desk is closed
 if TYPE_CHECKING:
     Line: TypeAlias = Connection[Any, Any]
 
 
 def dial(address: tuple[str, int], key: bytes) -> Line:
-    """Return a line to a desk that knows the key. OSError, AuthenticationError."""
-    line = _line_over(socket.create_connection(address))
-    answer_challenge(line, key)
-    deliver_challenge(line, key)
+    """Return a line to a desk that knows the key. FeederError when nobody answers there; AuthenticationError."""
+    try:
+        line = _line_over(socket.create_connection(address))
+        answer_challenge(line, key)
+        deliver_challenge(line, key)
+    except (OSError, EOFError) as error:
+        place = f"{address[0]}:{address[1]}"
+        reason = f" ({error})" if str(error) else ""
+        raise FeederError(f"the executor does not reach the driver of this feed at {place}{reason}; see spark.driver.host") from error
     return line
 
 
@@ -43,6 +52,12 @@ def hang_up(line: Line) -> None:
     """End a line at both sides: whoever reads from it wakes up, and then closes it."""
     with suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as same:
         same.shutdown(socket.SHUT_RDWR)
+
+
+def _bound_reads(line: Line, seconds: float) -> None:
+    """Have a read from a line fail after so many seconds of silence; 0: wait as long as it takes."""
+    with socket.socket(fileno=os.dup(line.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *divmod(int(seconds * 1e6), 1_000_000)))
 
 
 def _line_over(opened: socket.socket) -> Line:
@@ -63,6 +78,7 @@ class Seat:
     upto_ns: int = -1
     told: dict[str, Any] = field(default_factory=dict)
     rejected_before: int = 0  # by earlier ones in this place
+    came: bool = False
     runs: bool = False  # between its begin and its end
     done: bool = False
 
@@ -86,7 +102,6 @@ class Desk:
         self._socket = socket.create_server((bind or host, 0), backlog=len(acked) + 1)
         self._socket.settimeout(LOOK_S)
         self.address = (host, int(self._socket.getsockname()[1]))
-        self.failure: str | None = None
         self._thread = threading.Thread(target=self._accept, name="feeder-desk", daemon=True)
 
     def __enter__(self) -> Desk:
@@ -99,11 +114,12 @@ class Desk:
         with self._lock:
             self._ended_ns = self._clock.now_ns()
             self._is_stopping = True
+        self._thread.join()
+        self._socket.close()
+        with self._lock:
             lines = dict(self._lines)
             for line in lines:
                 hang_up(line)
-        self._thread.join()
-        self._socket.close()
         for thread in lines.values():
             thread.join()
 
@@ -126,21 +142,23 @@ class Desk:
             return Tally(sent, sent - rejected, rejected, lag_ns, lag_ns_max, self._began_ns, self._ended_ns, reasons)
 
     def stop(self) -> None:
-        """Have all publishers stop after the send that is under way."""
+        """Have all publishers stop after the send that is under way. Who comes later is told as well."""
         with self._lock:
-            self._is_stopping = True
-            for seat in self._seats:
-                self._say(seat, {"stop": True})
+            if not self._is_stopping:
+                self._is_stopping = True
+                for seat in self._seats:
+                    self._say(seat, {"stop": True})
 
     def check(self) -> None:
-        """Raise FeederError when not all publishers have come in time: what Spark runs at once is less."""
+        """Raise FeederError when not all publishers have come in time."""
         with self._lock:
-            came = sum(seat.line is not None or seat.done for seat in self._seats)
+            came = sum(seat.came for seat in self._seats)
             late = self._came_ns is not None and self._clock.now_ns() - self._came_ns > SLOTS_WAIT_S * NS_PER_S
-            if self._origin_ns is None and late and came < len(self._seats):
+            if late and came < len(self._seats):
                 raise FeederError(
-                    f"only {came} of {len(self._seats)} publishers run, as Spark has no more free slots",
-                    hint=f"ask for less: --publishers {came}",
+                    f"only {came} of {len(self._seats)} publishers have come: Spark has no free slots for the others, or they do not reach"
+                    " the driver",
+                    hint=f"ask for less (--publishers {came}), or see spark.driver.host",
                 )
 
     # -- publishers -------------------------------------------------------------------------------------------------------------
@@ -153,16 +171,19 @@ class Desk:
                 continue
             thread = threading.Thread(target=self._hear, args=(line,), name="feeder-desk-line", daemon=True)
             with self._lock:
+                if len(self._lines) >= len(self._seats) + STRANGERS_MAX:
+                    line.close()
+                    continue
                 self._lines[line] = thread
-                if self._ended_ns is not None:
-                    hang_up(line)
             thread.start()
 
     def _hear(self, line: Line) -> None:
         seat: Seat | None = None
         try:
+            _bound_reads(line, GREETING_S)
             deliver_challenge(line, self.key)
             answer_challenge(line, self.key)
+            _bound_reads(line, 0)
             while True:
                 said = json.loads(line.recv_bytes(MESSAGE_BYTES_MAX))
                 with self._lock:
@@ -183,15 +204,14 @@ class Desk:
         seat = self._seats[publisher]
         if self._came_ns is None:
             self._came_ns = self._clock.now_ns()
-        seat.line, seat.upto_ns, seat.runs, seat.done = line, -1, False, False
+        if seat.line is not None:  # of one that Spark has given up
+            hang_up(seat.line)
+        seat.line, seat.came, seat.upto_ns, seat.runs, seat.done = line, True, -1, False, False
         seat.rejected_before, seat.told = seat.rejected_before + seat.told.get("rejected", 0), {}
         self._say(seat, {"acked": seat.acked})
         return seat
 
     def _take(self, seat: Seat, said: Mapping[str, Any]) -> None:
-        if "failed" in said:
-            self.failure = str(said["failed"])
-            return
         begins = "sent" not in said
         seat.acked = [max(before, now) for before, now in zip(seat.acked, said["acked"], strict=True)]
         if not begins:
@@ -221,10 +241,11 @@ class Desk:
         """Tell each publisher up to where it may send, where that has changed and is of use to it."""
         if self._origin_ns is None:
             return
-        for number, seat in enumerate(self._seats):
+        earliest_ns, second_ns = heapq.nsmallest(2, [*(seat.next_ns or 0 for seat in self._seats), NEVER_NS])
+        for seat in self._seats:
             upto_ns = NEVER_NS
             if self._in_order:
-                upto_ns = min((o.next_ns or 0 for i, o in enumerate(self._seats) if i != number), default=NEVER_NS)
+                upto_ns = second_ns if seat.next_ns == earliest_ns else earliest_ns
             if seat.runs and upto_ns > seat.upto_ns and upto_ns >= (seat.next_ns or 0):
                 seat.upto_ns = upto_ns
                 self._say(seat, {"upto_ns": upto_ns})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.feeder.desk import Desk
-from millstream.feeder.errors import FeederError, SourceError
+from millstream.feeder.errors import SourceError
 from millstream.feeder.job import Counted, FeedJob, FeedPlan, split_values
 from millstream.feeder.pace import Ahead, Clock, Pacer, Tally, WallClock
 from millstream.feeder.position import NamedRows, Position, fingerprint_of, load_position
@@ -147,24 +146,26 @@ def run_in_tasks(
         if state is not None:
             position.save(state, feed.fingerprint)
 
-    def end() -> None:
+    def give_up() -> None:
         desk.stop()
-        if sys.exc_info()[0] is not None:
-            feed.job.cancel()
+        feed.job.cancel()
 
     with (stopping or _never)(stop), Desk(host, position.parts, in_order=in_order, bind=bind, clock=clock) as desk:
         remote = RemotePublisher(desk.address, desk.key, position.name, connect, plan.targets, plan.rule.kind != "max")
-        failure = _beside(partial(feed.job.publish, feed.counted, remote.in_task), tick, end)
+        failure = _beside(partial(feed.job.publish, feed.counted, remote.in_task), tick, give_up)
     if failure is not None:
-        raise FeederError(desk.failure) if desk.failure else failure
+        raise failure
     for target, acked, rows in zip(plan.targets, position.acked(), feed.counted.rows, strict=True):
         if finish and acked == rows:
             client.finish(target.stream)
     return _result(feed, desk.tally())
 
 
-def _beside(work: Callable[[], None], tick: Callable[[], None], end: Callable[[], None]) -> BaseException | None:
-    """Do work in a thread, call `tick` a few times a second and once behind it, and `end` in any case; return what the work raised."""
+def _beside(work: Callable[[], None], tick: Callable[[], None], give_up: Callable[[], None]) -> BaseException | None:
+    """Do work in a thread, and call `tick` a few times a second and once behind it; return what the work raised.
+
+    When `tick` or Ctrl-C raises, `give_up` is to end the work, which is waited for.
+    """
     failure: list[BaseException] = []
 
     def caught() -> None:
@@ -179,8 +180,10 @@ def _beside(work: Callable[[], None], tick: Callable[[], None], end: Callable[[]
         while thread.is_alive():
             thread.join(LOOK_SECONDS)
             tick()
+    except BaseException:
+        give_up()
+        raise
     finally:
-        end()
         thread.join()
     tick()
     return failure[0] if failure else None

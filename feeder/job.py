@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.feeder.arrivals import ArrivalRule
-from millstream.feeder.errors import SourceError
+from millstream.feeder.errors import FeederError, SourceError
+from millstream.feeder.failures import what_failed
 from millstream.feeder.numbering import (
     ARRIVAL,
     BLOCK,
@@ -156,14 +157,21 @@ class FeedJob:
     def publish(self, counted: Counted, in_task: Callable[[Iterable[Any]], Iterator[Any]]) -> None:
         """Deal the rows out to the plan's publishers, stripe by stripe, and run `in_task` over the rows of each, in order of arrival.
 
-        Returns when all have ended.
+        Returns when all have ended. FeederError with what a task failed of.
         """
         from pyspark.sql import functions as F  # noqa: N812
 
         stripe = F.floor(F.col(INDEX) / STRIPE_ROWS) + F.col(STREAM)
         with quietly():
             dealt = self._numbered(counted.numbering).repartitionById(self._plan.publishers, (stripe % self._plan.publishers).cast("int"))
-            _collected(dealt.sortWithinPartitions(*ORDER).mapInArrow(in_task, "publisher INT, sent BIGINT"), self._plan)
+            published = dealt.sortWithinPartitions(*ORDER).mapInArrow(in_task, "publisher INT, sent BIGINT")
+            try:
+                published.collect()
+            except Exception as error:
+                sentence = what_failed(error)
+                if sentence is None:
+                    raise
+                raise FeederError(sentence) from error
 
     def _ordered(self, numbering: Numbering, rows: int) -> Any:
         partitions = -(-rows // PARTITION_ROWS)

@@ -82,6 +82,8 @@ def _profile(rate: str | None, profile: str | None) -> Profile | None:
 
 def feed_plan(client: Any, options: Mapping[str, Any], into: Sequence[Into], rule: ArrivalRule) -> FeedPlan:
     """Return the plan; with a split column its targets are still to be found."""
+    if not options["in_order"] and not options["publishers"]:
+        raise SourceError("--any-order goes with --publishers")
     targets = () if options["split_by"] is not None else tuple(describe(client, item.stream) for item in into)
     zones = {target.zone for target in targets if target.zone is not None}
     zone = options["zone"] or (zones.pop() if len(zones) == 1 else None)

@@ -70,7 +70,6 @@ class _Post:
     """The publisher's end of its line to the desk. Reports go out; a thread hears when it is this publisher's turn, or that all stop."""
 
     def __init__(self, desk: tuple[str, int], key: bytes, number: int) -> None:
-        self._number = number
         self._line = dial(desk, key)
         self._say({"publisher": number})
         self.acked: tuple[int, ...] = tuple(self._hear()["acked"])
@@ -87,10 +86,8 @@ class _Post:
         """Hold the line."""
         return self
 
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Say what went wrong, if anything has, and hang up."""
-        if error is not None and not self._is_gone:
-            self._say({"failed": f"publisher {self._number}: {getattr(error, 'message', None) or repr(error)}"})
+    def __exit__(self, *_: object) -> None:
+        """Hang up."""
         hang_up(self._line)
         if self._thread is not None:
             self._thread.join()
@@ -127,7 +124,7 @@ class _Post:
         self._report(None)
         with self._changed:
             self._changed.wait_for(lambda: self._is_booked or self._is_gone)
-        if self._is_gone:
+        if not self._is_booked:
             raise FeederError("the driver of this feed has gone")
 
     def _report(self, next_ns: int | None) -> None:

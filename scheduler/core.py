@@ -34,7 +34,7 @@ from millstream.scheduler.events import (
     WorkDone,
     WorkFailure,
 )
-from millstream.scheduler.instructions import Dispatch, Instruction, Report
+from millstream.scheduler.instructions import ROUND_ROBIN_GOES_ON, Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import UNIT_COST_FALLS, UNIT_COST_RISES
 from millstream.scheduler.load.control import LoadControl
@@ -433,7 +433,7 @@ class SchedulerCore:
                 if self._policy.spec == FALLBACK:
                     raise
                 reason = str(problem) if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
-                message = f"policy {self._policy.spec} failed and round-robin goes on: {reason}"
+                message = f"policy {self._policy.spec} failed: {reason}{ROUND_ROBIN_GOES_ON}"
                 instructions.append(Report("policy_failed", message))
                 self._use(self._build(FALLBACK), now_ns)
                 continue

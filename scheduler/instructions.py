@@ -10,6 +10,9 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import EdgeStart, WorkOrder, WorkReceipt
 from millstream.scheduler.events import QueryRemoved
 
+ROUND_ROBIN_GOES_ON = "; round-robin goes on"
+"""Ends the report of a policy that failed."""
+
 
 @dataclass(slots=True)
 class Dispatch:

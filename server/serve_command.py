@@ -12,20 +12,21 @@ from millstream.server.config import Config, flag_of, load_config, setting_field
 
 CONFIG_FILE = "millstream.toml"
 CONFIG_VARIABLE = "MILLSTREAM_CONFIG"
+METAVARS = {str: "TEXT", int: "INTEGER", float: "NUMBER"}
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add a flag for each setting."""
     kinds = get_type_hints(Config)
     for definition in reversed(setting_fields()):
-        shown = f"{definition.metadata['explanation']} [{variable_of(definition.name)}]"
-        flag = flag_of(definition.name)
-        if kinds[definition.name] is bool:
+        flag, kind = flag_of(definition.name), kinds[definition.name]
+        default = definition.default if kind is not bool else flag[2:] if definition.default else f"no-{flag[2:]}"
+        known = "" if default == "" else f"default: {default}; "
+        shown = f"{definition.metadata['explanation']} [{known}{variable_of(definition.name)}]"
+        if kind is bool:
             command = click.option(f"{flag}/--no-{flag[2:]}", definition.name, default=None, help=shown)(command)
         else:
-            command = click.option(flag, definition.name, metavar=kinds[definition.name].__name__.upper(), default=None, help=shown)(
-                command
-            )
+            command = click.option(flag, definition.name, metavar=METAVARS[kind], default=None, help=shown)(command)
     return command
 
 

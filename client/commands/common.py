@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import time
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
+from millstream.client.errors import START_ONE
 from millstream.client.render import BRIEF_WIDTH, FORMATS, Renderer, brief, renderer_for
 from millstream.client.statements import query_statement
 
@@ -24,19 +26,27 @@ if TYPE_CHECKING:
     from millstream.client.connection import Answer
 
 SECONDS_MAX = 1e9
+START_S_MAX = 10.0  # a busy machine may take this long to load the server
+ASK_AGAIN_S = 0.1
 TOLD_ALWAYS = ("disconnected", "resumed", "shed")  # codes of notices that a pipe must not miss
 Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    Parameter = click.ParamType[float]  # before click 8.5 it takes no type
+else:
+    Parameter = click.ParamType
 
 
-class Seconds(click.FloatRange):
-    """A time in s: a number from `min` on, neither NaN nor beyond what a clock can tell."""
+class Seconds(Parameter):
+    """A time in s: a number from `min` on, neither NaN nor beyond what a clock can tell. Help does not tell the bounds."""
+
+    name = "seconds"
 
     def __init__(self, min: float, min_open: bool = False) -> None:
-        super().__init__(min, SECONDS_MAX, min_open)
+        self._range = click.FloatRange(min, SECONDS_MAX, min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number; BadParameter when it is none that will do."""
-        if (found := super().convert(value, param, ctx)) != found:  # NaN is within any bounds
+        if (found := self._range.convert(value, param, ctx)) != found:  # NaN is within any bounds
             self.fail(f"{value} is not a number", param, ctx)
         return found
 
@@ -56,16 +66,46 @@ def connection_options(command: Command) -> Command:
     @click.option("--tls-ca", envvar="MILLSTREAM_TLS_CA", default=None, metavar="FILE", help="Use TLS and trust this authority.")
     @functools.wraps(command)
     def wrapped(*args: Any, server: str, token: str | None, tls_ca: str | None, **options: Any) -> Any:
-        def connected(tls: SSLContext | None = None) -> Client:
+        wait_s = START_S_MAX
+
+        def connected(tls: SSLContext | None = None, *, waiting: bool = True) -> Client:
             from millstream.client.blocking import connect
 
-            client = connect(server, token, tls or tls_ca)
+            nonlocal wait_s
+            try:
+                client = once_started(lambda: connect(server, token, tls or tls_ca), wait_s if waiting else 0)
+            finally:
+                wait_s = 0.0  # a server that went away later is its caller's to ask again
             client.on_notice(told)
             return client
 
         return command(*args, connect=connected, **options)
 
     return wrapped  # type: ignore[return-value]
+
+
+def once_started(connect: Callable[[], Client], wait_s: float, pause: Callable[[float], None] = time.sleep) -> Client:
+    """Connect, within `wait_s` also to a server that is starting on this machine: `millstream serve &` returns before the server listens.
+
+    Raises what `connect` raises.
+    """
+    from millstream.client.errors import MillstreamError
+
+    asked, tries = 0, round(wait_s / ASK_AGAIN_S)
+    while True:
+        try:
+            client = connect()
+        except MillstreamError as error:
+            if error.hint != START_ONE or asked == tries:
+                progress("")
+                raise
+            progress(f"{error.message} yet; waiting for one that starts (at most {wait_s:g} s, Ctrl-C ends it)")
+            pause(ASK_AGAIN_S)
+            asked += 1
+        else:
+            if asked:
+                progress("")
+            return client
 
 
 def told(code: str, message: str) -> None:

@@ -39,6 +39,7 @@ SUFFIXES = {
 READ_BYTES = 256 * 1024
 REASONS_SHOWN_MAX = 10
 NAMED_ROWS_MAX = 65_536  # that are taken as one
+BROKEN_OFF = ("disconnected", "stopping")
 
 
 @click.command()
@@ -89,9 +90,12 @@ def command(
             _send(sender, form, source, account, column_map)
         except KeyboardInterrupt:
             account.settle(publisher.flush())
-        except MillstreamError:
+        except MillstreamError as error:
             if account.accepted or account.refused:
                 account.print(name)
+            if error.code in BROKEN_OFF:
+                again = "the same command continues after the last row that the server took"
+                error.hint = f"give it again: {again}" if producer else f"begin with --name NAME, and after this {again}"
             raise
         account.print(name)
         if sender.skipped:
@@ -334,6 +338,7 @@ def _refuse_local_times(client: Client, stream: str, file: Path, column_map: Col
     import pyarrow as pa
 
     with _opened_parquet(file) as (parquet, instants):
+        names = list(parquet.schema_arrow.names)
         local = {f.name for f in parquet.schema_arrow if pa.types.is_timestamp(f.type) and f.type.tz is None} - instants
     if not local:
         return
@@ -341,7 +346,9 @@ def _refuse_local_times(client: Client, stream: str, file: Path, column_map: Col
     event_time = {str(row["column"]) for row in described if row["note"] == "event time"}
     zoned = any(" ZONE " in notice for notice in described.notices)
     sources = {} if column_map is None else column_map.sources
-    for column in sorted(local & {sources.get(name, name) for name in event_time}) if not zoned else ():
+    in_file = ColumnNames(names)
+    meant = {in_file.meant_by(sources.get(name, name)) for name in event_time}
+    for column in sorted(local & meant - {None}) if not zoned else ():
         message = f"{file}: column {column} holds local time without a zone, so it cannot be the event time"
         raise MillstreamError("data", f"{message}; create the stream with ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY")
 

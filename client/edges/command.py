@@ -37,7 +37,7 @@ def command(memory_bytes_max: int | None, with_parent: bool, server_cert: str | 
     if with_parent:
         threading.Thread(target=_stop_with_input, args=(stop,), daemon=True).start()
     tls = None if server_cert is None else pinned_context(server_cert)
-    Supervisor(lambda: connect(tls), warn, stop).run()
+    Supervisor(lambda: connect(tls, waiting=False), warn, stop).run()
     return 0
 
 

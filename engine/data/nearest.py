@@ -12,6 +12,9 @@ from heapq import nsmallest
 WORD_LENGTH_MAX = 128  # longer ones are no slip of the hand
 COMPARED_MAX = 512  # names that a mistyped one is compared with: all functions of the language, and a tenth of a second
 SLIPS_MAX = 3
+LISTED_MAX = 12
+SHOWN_RELATIONS = "SHOW STREAMS and SHOW TABLES list them"
+SHOWN_QUERIES = "SHOW QUERIES lists them"
 
 
 def suggest(word: str, known: Iterable[str], compared_max: int = COMPARED_MAX) -> str | None:
@@ -34,6 +37,13 @@ def did_you_mean(word: str, known: Iterable[str], compared_max: int = COMPARED_M
     """Return "did you mean X?" for the nearest known name; None where none is near, or the word is one. `compared_max` as for `suggest`."""
     near = suggest(word, known, compared_max)
     return None if near is None or near == word else f"did you mean {near}?"
+
+
+def near_or_listed(word: str, known: Iterable[str], nouns: str) -> str | None:
+    """Return the nearest known name, else which there are: "the columns are a, b". None where there is none at all."""
+    names = list(dict.fromkeys(known))
+    listed = f"the {nouns} are {', '.join(names[:LISTED_MAX])}{', …' if len(names) > LISTED_MAX else ''}" if names else None
+    return did_you_mean(word, names) or listed
 
 
 def _alike(name: str, other: str) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
 from millstream.engine.data.column import Column, with_nulls
 from millstream.engine.data.errors import TypeProblem, UnknownName
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.types import BOOLEAN, NULL, TEXT, DataType, Kind, list_of, map_of, struct_of
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, fail_where, null_or_fail
@@ -100,7 +100,7 @@ def part_rule(name: str, types: Types, options: Options) -> Signature:
         raise TypeProblem(f"a {types[0]} has no parts", hint=hint)
     names = [part for part, _ in types[0].fields]
     if wanted not in names:
-        raise UnknownName(f"{types[0]} has no part {wanted}", hint=did_you_mean(wanted, names))
+        raise UnknownName(f"{types[0]} has no part {wanted}", hint=near_or_listed(wanted, names, "parts"))
     place = names.index(wanted)
     return Signature(name, types, types[0].fields[place][1], (wanted,))
 

@@ -129,7 +129,19 @@ class Cursor:
     `sealed_at`: it takes nothing from this arrival number on, as if nothing had come (handover.py).
     """
 
-    __slots__ = ("_rest", "controls_taken", "edge", "from_seq", "log", "node", "position", "rows_before", "rows_taken", "sealed_at")
+    __slots__ = (
+        "_noted",
+        "_rest",
+        "controls_taken",
+        "edge",
+        "from_seq",
+        "log",
+        "node",
+        "position",
+        "rows_before",
+        "rows_taken",
+        "sealed_at",
+    )
 
     def __init__(self, log: OutputLog, edge: EdgeId, node: LogNode, position: int, from_seq: int) -> None:
         self.log = log
@@ -141,6 +153,7 @@ class Cursor:
         self.rows_taken = 0
         self.controls_taken = 0
         self.sealed_at: int | None = None
+        self._noted: tuple[int, ...] = ()
         self._rest: Train | None = None  # what is left of node.next once a part of it was taken
 
     def forget(self) -> None:
@@ -305,7 +318,15 @@ class Cursor:
 
     def place(self) -> Place:
         """Return where it stands, for `put_back`."""
+        self._noted = (id(self.node), 0 if self._rest is None else id(self.node.next))
         return self.node, self._rest, self.position, self.rows_taken, self.controls_taken
+
+    def kept_in_place(self) -> tuple[int, ...]:
+        """Return the identities of the nodes that must not become parts of others: what it has begun, and where it may be put back to.
+
+        Not the nodes themselves: they would stay as long as it is known where it stood, with all that follows them.
+        """
+        return self._noted if self._rest is None else (*self._noted, id(self.node.next))
 
     def put_back(self, place: Place) -> None:
         """Stand where it stood before a train was taken, which nobody has seen; what was pushed since stays behind it."""

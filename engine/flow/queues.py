@@ -260,15 +260,17 @@ class OutputLog:
     def oldest_in_memory(self, ahead_rows: int) -> list[LogNode]:
         """Return the oldest nodes that may leave memory as one, none where there are none.
 
-        Those of the next `ahead_rows` rows of the slowest reader stay, and those at the tail, which may yet be put together.
+        Those of the next `ahead_rows` rows of the slowest reader stay, those where a reader stands within its rows or may be put back to,
+        and those at the tail, which may yet be put together.
         """
         with self._lock:
             slowest = min(self.cursors.values(), key=lambda cursor: cursor.position, default=None)
             node = None if slowest is None else slowest.node.next
             found: list[LogNode] = []
             rows = size = ahead = 0
+            stood_in = self._stood_in()
             while node is not None and node not in (self._tail, self._before_tail, self._few_after):
-                may_go = ahead >= ahead_rows and not (node.spilled or node.cut or train_of(node).is_mark)
+                may_go = ahead >= ahead_rows and not (node.spilled or id(node) in stood_in or train_of(node).is_mark)
                 if found and (not may_go or node.readers != found[0].readers):
                     break
                 if may_go and (found or node.rows):
@@ -280,12 +282,20 @@ class OutputLog:
                 node = node.next
         return found
 
+    def _stood_in(self) -> set[int]:
+        """Return the identities of nodes that must stay as they are: their rows are counted on by a reader."""
+        return {place for cursor in self.cursors.values() for place in cursor.kept_in_place()}
+
     def take_over(self, nodes: list[LogNode], train: Train) -> bool:
         """Let the rows of nodes that `oldest_in_memory` gave lie as `train` has them; False where a reader has come between."""
         with self._lock:
-            first, last = nodes[0], nodes[-1]
+            first, last, stood_in = nodes[0], nodes[-1], self._stood_in()
             chained = all(node.next is following for node, following in pairwise(nodes))
-            if not chained or not first.readers or any(node.cut or node.spilled or node.readers != first.readers for node in nodes):
+            if (
+                not chained
+                or not first.readers
+                or any(id(node) in stood_in or node.spilled or node.readers != first.readers for node in nodes)
+            ):
                 return False
             if any(node in (self._tail, self._before_tail, self._few_after) for node in nodes):
                 return False

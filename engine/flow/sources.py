@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import field
 from typing import Any
 
@@ -217,7 +218,7 @@ class Ingress:
                 if times is None:
                     times, moving = _arrival_times(source, rows, now_us)
                 track, time = RowsTrack(start, hi, watermark_us, moving, delay_us, first=lo), Numbers(rows, array=times)
-            train = _rows_train(source, columns, rows, lo, hi, time, arrival_ns, track)
+            train = _rows_train(source, columns, Numbers(rows, start=lo, step=1), lo, hi, time, arrival_ns, track)
             arrivals = self._append(source, train, arrival_ns)
             source.watermark_us = track.end
             source.last_arrival_us = now_us
@@ -276,8 +277,9 @@ class Ingress:
         Nothing is written down. What is known to have come is moved on by `advance_to`, once all streams have theirs (replay.py).
         """
         with self.lock:
-            train = _rows_train(source, columns, len(seqs), track.lo, track.hi, Numbers(len(seqs), array=times), arrival_ns, track)
-            train.seq, train.ended = Numbers(len(seqs), array=seqs), ends
+            seq, time = Numbers(len(seqs), array=seqs), Numbers(len(seqs), array=times)
+            train = _rows_train(source, columns, seq, track.lo, track.hi, time, arrival_ns, track)
+            train.ended = ends
             arrivals = self._append(source, train, arrival_ns)
             source.watermark_us, source.ended = track.end, source.ended or ends
         return Ingested(source.definition.name, track.lo, track.hi, tuple(arrivals), track.end)
@@ -292,8 +294,8 @@ class Ingress:
         seqs = part.positions + lo
         reached = np.maximum.accumulate(np.maximum(moving, TIME_MIN + rule.delay_us)) - rule.delay_us
         track = StepTrack(source.log.hi, hi, source.watermark_us, seqs, np.maximum(reached, source.watermark_us))
-        train = _rows_train(source, part.columns, len(seqs), lo, hi, Numbers(len(seqs), array=times), arrival_ns, track)
-        train.seq = Numbers(len(seqs), array=seqs)
+        seq, time = Numbers(len(seqs), array=seqs), Numbers(len(seqs), array=times)
+        train = _rows_train(source, part.columns, seq, lo, hi, time, arrival_ns, track)
         arrivals = self._append_to_logs(source, train, arrival_ns)
         source.watermark_us = track.end
         source.last_arrival_us = now_us
@@ -413,7 +415,7 @@ def _arrival_times(source: Source, rows: int, now_us: int) -> tuple[Int64Array, 
 def _rows_train(
     source: Source,
     columns: Sequence[Column],
-    rows: int,
+    seq: Numbers,
     lo: int,
     hi: int,
     time: Numbers,
@@ -423,16 +425,16 @@ def _rows_train(
     train = Train(
         source.definition.schema,
         columns,
-        rows=rows,
+        rows=seq.rows,
         lo=track.lo,
         hi=hi,
-        seq=Numbers(rows, start=lo, step=1),
+        seq=seq,
         time=time,
         arrival=ArrivalTimes(lo, arrival_ns),
         track=track,
     )
     if source.keep_origin:
-        train.origin = (train,)
+        train.origin = (copy(train),)  # not itself: it would stay until the collector of cycles comes
     return train
 
 

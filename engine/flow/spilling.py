@@ -8,6 +8,7 @@ for SPILLED_ROWS rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def placed(train: Train, place: Place) -> Train | None:
     if arrival:
         moved.arrival = SteppedArrivals(views[arrival[0]], views[arrival[1]], distinct=True)
     if train.origin:  # a source's rows are their own origin
-        moved.origin = (moved,)
+        moved.origin = (copy(moved),)
     return moved
 
 

@@ -248,7 +248,11 @@ class Coercer:
             return {}
         if isinstance(row, Mapping):
             if self._map is not None and self._map.sources:
-                row = self._map.row(row)
+                try:
+                    row = self._map.row(row)
+                except ValueError as problem:
+                    reasons.add(index, str(problem))
+                    return {}
             return row if row.keys() <= self._columns.known else self._renamed(index, row, reasons, ignored)
         if not isinstance(row, list | tuple):
             reasons.add(index, f"a row is a list or a map, not {type(row).__name__}")

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from millstream.engine.data import types
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import did_you_mean, near_or_listed
 from millstream.engine.data.schema import Schema, TimeRule
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.language.cursor import TokenCursor
@@ -39,7 +39,7 @@ def checked_time_rule(rule: TimeRule, schema: Schema, name: Name | None) -> Time
     position = schema.position(name.text)
     place = {"line": name.place.line, "column": name.place.column, "token": name.text}
     if position is None:
-        hint = did_you_mean(name.text, schema.names)
+        hint = near_or_listed(name.text, schema.names, "columns")
         raise UnknownName(f"there is no column {name.text} to take the time from", hint=hint, **place)  # type: ignore[arg-type]
     problem = _problem(rule, schema.fields[position].type.kind, schema.fields[position].type.is_integer, name.text)
     if problem is not None:
@@ -230,7 +230,7 @@ class TypeParser(TokenCursor):
             place = name.place
             raise UnknownName(
                 f"there is no column {name.text}",
-                hint=did_you_mean(name.text, schema.names),
+                hint=near_or_listed(name.text, schema.names, "columns"),
                 line=place.line,
                 column=place.column,
                 token=name.text,

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any
 
 from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, UnknownName
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import SHOWN_QUERIES, SHOWN_RELATIONS, did_you_mean, near_or_listed
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
 from millstream.engine.expressions.user_functions import UserFunction
@@ -84,7 +84,9 @@ class Catalog:
             hint = f"FETCH SELECT … FROM {name} reads its answers so far; to go on from them, CREATE STREAM other AS SELECT … and read that"
             raise UnknownName(f"{name} is a query, and a continuous query reads streams", hint=hint, token=name)
         if found is None:
-            raise UnknownName(f"there is no stream or table {name}", hint=did_you_mean(name, self._relations), token=name)
+            raise UnknownName(
+                f"there is no stream or table {name}", hint=did_you_mean(name, self._relations) or SHOWN_RELATIONS, token=name
+            )
         return found
 
     def find(self, name: str) -> Relation | None:
@@ -95,14 +97,14 @@ class Catalog:
         """Return the query of this name, or raise UnknownName."""
         found = self._queries.get(name)
         if found is None:
-            raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self._queries), token=name)
+            raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self._queries) or SHOWN_QUERIES, token=name)
         return found
 
     def query_class(self, name: str) -> ClassDefinition:
         """Return the class of this name, or raise UnknownName."""
         found = self._classes.get(name)
         if found is None:
-            hint = did_you_mean(name, self._classes) or f"the classes are {', '.join(self._classes)}"
+            hint = near_or_listed(name, self._classes, "classes")
             raise UnknownName(f"there is no class {shown(name)}", hint=hint, token=name)
         return found
 
@@ -114,7 +116,8 @@ class Catalog:
         """Return the user's function of this name, or raise UnknownName."""
         found = self._functions.get(name)
         if found is None:
-            raise UnknownName(f"there is no function {name} of a user", hint=did_you_mean(name, self._functions), token=name)
+            hint = did_you_mean(name, self._functions) or "SHOW FUNCTIONS lists them"
+            raise UnknownName(f"there is no function {name} of a user", hint=hint, token=name)
         return found
 
     def find_function(self, name: str) -> UserFunction | None:

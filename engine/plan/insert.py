@@ -10,7 +10,7 @@ import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.errors import EngineError, TypeProblem, UnknownName
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions import build
@@ -56,7 +56,7 @@ def _places(statement: InsertValues, definition: StreamDefinition | TableDefinit
         position = definition.schema.position(name.text)
         at = {"line": name.place.line, "column": name.place.column, "token": name.text}
         if position is None:
-            hint = did_you_mean(name.text, definition.schema.names)
+            hint = near_or_listed(name.text, definition.schema.names, "columns")
             raise UnknownName(f"{definition.name} has no column {name.text}", hint=hint, **at)  # type: ignore[arg-type]
         if position in places:
             raise TypeProblem(f"column {name.text} is named twice", **at)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from millstream.engine.aggregates.table import columns_of, is_aggregate, resolve_aggregate
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT, DataType
 from millstream.engine.expressions.build import conjuncts
@@ -65,7 +65,7 @@ class Fields:
         """Refuse fields that are not among `known`."""
         for name in self.values:
             if name not in known:
-                hint = did_you_mean(name, known) or f"the fields are {', '.join(known)}"
+                hint = near_or_listed(name, known, "fields")
                 raise InvalidDefinition(f"{self.at(name)} is not a field of a plan", hint=hint)
 
     def has(self, name: str) -> bool:
@@ -367,7 +367,7 @@ class NodeReader:
         return order
 
     def _rank(self, fields: Fields, outer: bool) -> logical.Node:
-        self._only(fields, "input", "function", "order_by", "partition_by")
+        self._only(fields, "input", "function", "order_by", "partition_by", "limit")
         node = self._input(fields, outer)
         function = fields.text("function")
         if function not in RANKS:
@@ -375,7 +375,11 @@ class NodeReader:
         scope = Scope(node.attributes)
         partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
         order = self._order(fields, scope) if fields.has("order_by") else []
-        return ranked(node, function, partition, tuple(order))
+        limit = fields.integer("limit") if fields.has("limit") else None
+        made = ranked(node, function, partition, tuple(order), limit)
+        if limit is not None and not isinstance(made, logical.RunningTop):
+            raise Unsupported(f"{fields.at('limit')} is for rows without a window", hint="filter by the number above")
+        return made
 
     def _lag(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "value", "offset", "partition_by")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, UnknownName
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.statements import Place
 from millstream.engine.plan.logical import Attribute, Attributes, Role
@@ -82,14 +82,14 @@ class Scope:
 
     def _unknown(self, name: str, qualifier: str | None) -> UnknownName:
         if qualifier is not None and qualifier not in self.qualifiers():
-            hint = did_you_mean(qualifier, self.qualifiers())
+            hint = near_or_listed(qualifier, self.qualifiers(), "names")
             return UnknownName(f"there is no {qualifier} in FROM", hint=hint, token=qualifier)
         for known, reason in self.hints:
             if known == name:
                 return UnknownName(f"there is no column {name}", hint=reason, token=name)
         candidates = [a.word for a in self.attributes if qualifier in (None, a.qualifier)]
         shown = f"{qualifier}.{name}" if qualifier else name
-        return UnknownName(f"there is no column {shown}", hint=did_you_mean(name, candidates), token=name)
+        return UnknownName(f"there is no column {shown}", hint=near_or_listed(name, candidates, "columns"), token=name)
 
     def of_role(self, role: Role) -> int | None:
         """Return the position of the first attribute with a role, or None."""

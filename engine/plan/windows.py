@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from millstream.engine.data.calendar import US_PER_DAY
 from millstream.engine.data.errors import InvalidDefinition, TypeProblem, UnknownName, Unsupported
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT, TIMESTAMP
 from millstream.engine.expressions import build
@@ -206,7 +206,7 @@ def _check_descriptor(clause: WindowClause, attributes: Attributes) -> None:
     found = next((a for a in attributes if a.name == name.text), None)
     place = _at(name.place)
     if found is None:
-        hint = did_you_mean(name.text, [a.name for a in attributes])
+        hint = near_or_listed(name.text, (a.name for a in attributes), "columns")
         raise UnknownName(f"there is no column {name.text}", hint=hint, token=name.text, **place)
     if found.time is None or (found.time.least_us, found.time.most_us) != (0, 0):
         times = [a.name for a in attributes if a.time is not None and (a.time.least_us, a.time.most_us) == (0, 0)]

@@ -16,7 +16,7 @@ from millstream.engine.aggregates.contract import Fold, FoldedRows, RowPlaces
 from millstream.engine.aggregates.sums import COUNTS, HALF_BITS, UPPER_HALVES, WRAPPED_SUMS
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask, counted_rows
-from millstream.engine.data.train import Train
+from millstream.engine.data.train import Numbers, Train
 from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import Grid, PaneTable, Passed, combined
 from millstream.engine.windows.sliding_cells import StatePart
@@ -51,7 +51,8 @@ class Batch:
         self._columns: dict[int, Column] = {}
         self._chosen: dict[tuple[int | None, int | None], Mask | None] = {}
         self._rows: dict[tuple[int | None, int | None, bool], FoldedRows] = {}
-        self._places = RowPlaces(cells, self._order)
+        # Not a method of the batch, which would keep itself, and its train, until the collector of cycles comes.
+        self._places = RowPlaces(cells, partial(_order_of, train.time, start, stop, ordinal))
 
     @property
     def rows(self) -> int:
@@ -99,13 +100,9 @@ class Batch:
                 found = FoldedRows(self._places, column)
             else:
                 kept = None if column is None else column.filter(mask)
-                found = FoldedRows(RowPlaces(self.cells[mask], lambda: (self._order()[0][mask], self._order()[1][mask])), kept)
+                found = FoldedRows(RowPlaces(self.cells[mask], partial(_order_among, self._places, mask)), kept)
             self._rows[key] = found
         return found
-
-    def _order(self) -> tuple[Int64Array, Int64Array]:
-        ordinals = np.arange(self.ordinal, self.ordinal + self.rows, dtype=np.int64)
-        return self.train.time.array()[self.start : self.stop], ordinals
 
     def by_slot(self, cells: Int64Array, capacity: int) -> list[tuple[int, Int64Array | None, Int64Array]]:
         """Return the panes of some cells: the slot, the places of its rows (None for all), their groups."""
@@ -117,6 +114,16 @@ class Batch:
             return [(first, None, groups)]
         places = [(slot, np.flatnonzero(slots == slot)) for slot in distinct(slots).tolist()]
         return [(slot, at, groups[at]) for slot, at in places]
+
+
+def _order_of(times: Numbers, start: int, stop: int, ordinal: int) -> tuple[Int64Array, Int64Array]:
+    """Return the event times and the ordinals of the rows start … stop."""
+    return times.array()[start:stop], np.arange(ordinal, ordinal + stop - start, dtype=np.int64)
+
+
+def _order_among(places: RowPlaces, mask: Mask) -> tuple[Int64Array, Int64Array]:
+    times, ordinals = places.order()
+    return times[mask], ordinals[mask]
 
 
 @state_record("row_counts", 1, ("counts", "first", "_table", "_filled"))

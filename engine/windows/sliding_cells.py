@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,8 @@ class _ChosenRows:
 
     def __init__(self, rows: BufferedRows, cells: Int64Array, at: Int64Array | None) -> None:
         self._rows, self._at = rows, at
-        self._all = RowPlaces(cells, lambda: self._order(at))
+        # Not a method of its own, which would keep the rows until the collector of cycles comes.
+        self._all = RowPlaces(cells, partial(_order_of, rows, at))
         self._found: dict[tuple[int | None, int | None, bool], FoldedRows] = {}
 
     def of(self, position: int | None, filter_: int | None, *, takes_nulls: bool) -> FoldedRows:
@@ -152,11 +154,11 @@ class _ChosenRows:
         if mask is None or mask.all():
             return FoldedRows(self._all, column, self._at)
         at = np.flatnonzero(mask) if self._at is None else self._at[mask]
-        return FoldedRows(RowPlaces(self._all.cells[mask], lambda: self._order(at)), column, at)
+        return FoldedRows(RowPlaces(self._all.cells[mask], partial(_order_of, self._rows, at)), column, at)
 
-    def _order(self, at: Int64Array | None) -> tuple[Int64Array, Int64Array]:
-        times, ordinals = self._rows.time, self._rows.ordinal
-        return (times, ordinals) if at is None else (times[at], ordinals[at])
+
+def _order_of(rows: BufferedRows, at: Int64Array | None) -> tuple[Int64Array, Int64Array]:
+    return (rows.time, rows.ordinal) if at is None else (rows.time[at], rows.ordinal[at])
 
 
 CLOCK, TIME, ORDINAL = 0, 1, 2

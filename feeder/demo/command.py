@@ -10,13 +10,13 @@ from millstream.client.commands.common import Seconds
 
 
 @click.command("demo")
-@click.option("--policy", metavar="NAME", help="Scheduling policy of the daemon.")
-@click.option("--workers", type=click.IntRange(min=0), help="Workers of the daemon.")
+@click.option("--policy", metavar="NAME", help="Scheduling policy of the server.")
+@click.option("--workers", type=click.IntRange(min=0), help="Workers of the server.")
 @click.option("--seconds", type=Seconds(1), default=20.0, show_default=True, help="How long the month lasts.")
 @click.option("--seed", type=int, default=2013, show_default=True, help="Seed of the random arrivals.")
 @click.option("--query", "names", multiple=True, metavar="NAME", help="Run this query only (may be given several times).")
 def demo(policy: str | None, workers: int | None, seconds: float, seed: int, names: tuple[str, ...]) -> None:
-    """Start a daemon, replay a month of flights into it through Spark, show thirteen queries live, and check every answer.
+    """Start a server, replay a month of flights into it through Spark, show thirteen queries live, and check every answer.
 
     Exit code 0 only if every answer equals DuckDB's over the same files and every row is accounted for.
     """

@@ -51,7 +51,7 @@ class _Log:
         """Wait for the line that says where the daemon listens."""
         self._known.wait(START_SECONDS_MAX)
         if self._port is None:
-            raise FeederError(f"the daemon did not start: {self._lines[-1] if self._lines else 'it said nothing'}")
+            raise FeederError(f"the server did not start: {self._lines[-1] if self._lines else 'it said nothing'}")
         return self._port
 
     def close(self) -> None:

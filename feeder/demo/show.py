@@ -51,7 +51,7 @@ def show(settings: Settings, console: Console) -> bool:
         control = stack.enter_context(connect(address))
         publishing = stack.enter_context(connect(address))
         console.print(
-            f"a daemon listens on {address}; starting Spark to replay {sum(_ROWS.values()):,} rows of {flights.YEAR}-{flights.MONTH:02}"
+            f"a server listens on {address}; starting Spark to replay {sum(_ROWS.values()):,} rows of {flights.YEAR}-{flights.MONTH:02}"
         )
         _define(control, settings.queries)
         for query in settings.queries:

@@ -149,7 +149,7 @@ def _told() -> Iterator[None]:
     """Say what went wrong, in the driver or in a task, in one sentence."""
     from millstream.engine.data.errors import EngineError
     from millstream.feeder.errors import FeederError
-    from millstream.feeder.spark.failures import what_failed
+    from millstream.feeder.failures import what_failed
 
     try:
         yield

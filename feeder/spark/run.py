@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.engine.data.errors import UnknownName
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.feeder.errors import SourceError
@@ -68,7 +68,7 @@ class SparkScript:
         if self.script.whole is None:
             for name in inputs:
                 if name not in self.script.streams:
-                    raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.script.streams))
+                    raise UnknownName(f"there is no stream {name}", hint=near_or_listed(name, self.script.streams, "streams"))
         self._blocks: dict[str, Any] = {}
         self._told: set[str] = set()
         self._placed: dict[tuple[tuple[str, ...], bool], Placement] = {}

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 from millstream.protocol.values import arrow_functions as pc
+from millstream.protocol.values.names import ColumnNames
 from millstream.protocol.values.time_formats import TimeFormat
 
 Columns = Mapping[str, str]
@@ -30,31 +32,51 @@ class ColumnMap:
     formats: Mapping[str, TimeFormat] = field(default_factory=dict)
 
     def places(self, names: Sequence[str]) -> dict[str, int]:
-        """Return where among a file's columns each column of the stream stands. ValueError when `--map` names one that is not there."""
-        at = {name: place for place, name in enumerate(names)}
+        """Return where among a file's columns each column of the stream stands.
+
+        ValueError when `--map` names one that is not there, or a column stands twice.
+        """
+        places = self._found(names)
         for column, source in self.sources.items():
-            if source not in at:
+            if column not in places:
                 raise ValueError(f"--map {column}={source}: there is no column {source}; there are {', '.join(names)}")
-        found = {column: self.sources.get(column, column) for column in self.columns}
-        return {column: at[source] for column, source in found.items() if source in at}
+        return places
+
+    def _found(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the places of the columns that the input has. Names mean columns in any case, as without a map (names.py)."""
+        found, _ = self._by_their_own_names.match(names)
+        given = ColumnNames(names)
+        for column, source in self.sources.items():
+            name = given.meant_by(source)
+            if name is not None:
+                found[column] = names.index(name)
+        return {column: found[column] for column in self.columns if column in found}
+
+    @cached_property
+    def _by_their_own_names(self) -> ColumnNames:
+        return ColumnNames([column for column in self.columns if column not in self.sources])
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row by the stream's columns. What fills none stays under its own name."""
-        used = set(self.sources.values()) - (self.columns.keys() - self.sources.keys())
-        kept = {name: value for name, value in row.items() if name not in used and name not in self.sources}
-        return kept | {column: row[source] for column, source in self.sources.items() if source in row}
+        """Return a row by the stream's columns. What fills none stays under its own name. ValueError when a column stands twice."""
+        names = list(row)
+        places = self._found(names)
+        used = {names[place] for place in places.values()}
+        kept = {name: value for name, value in row.items() if name not in used and self._all_names.meant_by(name) not in self.sources}
+        return kept | {column: row[names[place]] for column, place in places.items()}
+
+    @cached_property
+    def _all_names(self) -> ColumnNames:
+        return ColumnNames(list(self.columns))
 
     def table(self, table: pa.Table) -> pa.Table:
         """Return an Arrow table by the stream's columns, its times as ISO 8601.
 
         A time of another format becomes text that no reader takes for a time. ValueError as `places`.
         """
-        if self.sources:
-            places = self.places(table.schema.names)
-            others = [i for i, name in enumerate(table.schema.names) if i not in places.values() and name not in places]
-            picked = [*places.values(), *others]
-            names = [*places, *(table.schema.names[i] for i in others)]
-            table = pa.table([table.column(i) for i in picked], names=names)
+        places = self.places(table.schema.names)
+        others = [i for i, name in enumerate(table.schema.names) if i not in places.values() and name not in places]
+        picked = [*places.values(), *others]
+        table = pa.table([table.column(i) for i in picked], names=[*places, *(table.schema.names[i] for i in others)])
         for column, format in self.formats.items():
             place = table.schema.get_field_index(column)
             texts = None if place < 0 else texts_of(table.column(place))

@@ -29,6 +29,7 @@ from millstream.scheduler.drivers.workers import WorkerPool, run_order
 from millstream.scheduler.errors import GraphError, SchedulerError
 from millstream.scheduler.events import Arrived, DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
 from millstream.scheduler.instructions import (
+    ROUND_ROBIN_GOES_ON,
     ClockNs,
     Dispatch,
     Instruction,
@@ -493,7 +494,7 @@ class LiveScheduler:
         if self._slow_decisions > USER_SLOW_DECISIONS_MAX:
             self._slow_decisions = 0
             own.append(PolicyChanged(FALLBACK))
-            message = f"policy {self._core.policy} took {spent_ns / 1e6:.1f} ms for one decision and round-robin goes on"
+            message = f"policy {self._core.policy} took {spent_ns / 1e6:.1f} ms for one decision{ROUND_ROBIN_GOES_ON}"
             self._tell(Report("policy_failed", message))
 
     def _carry_out(self, instruction: Instruction, own: list[Event]) -> None:

@@ -36,11 +36,13 @@ class Sweep:
         name, equals, values = text.partition("=")
         if name not in known or not equals:
             raise SimulationError(f"'{text}' is no sweep", hint=f"write one of {', '.join(known)}, as in {known[0]}=0.5:0.95:0.05")
+        if ":" in values and (values.count(":") != 2 or "," in values):
+            raise SimulationError(f"'{values}' is no range to sweep {name} over", hint=f"write {name}=from:to:step, as 0.5:0.95:0.05")
         try:
             numbers = [float(one) for one in values.replace(",", ":").split(":")]
         except ValueError:
             raise SimulationError(f"'{values}' are no numbers to sweep {name} over", hint=f"write {name}=0.5:0.95:0.05") from None
-        if "," not in values and len(numbers) == 3:
+        if ":" in values:
             numbers = _range(name, *numbers)
         if not all(math.isfinite(number) and number > 0 for number in numbers):
             raise SimulationError(f"a sweep of {name} takes numbers above 0, not {values}")
@@ -63,7 +65,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise SimulationError(f"'{text}' are no seeds", hint="write 1,2,3 or 1-10")
         seeds += range(int(low), int(high or low) + 1)
     if not seeds or len(seeds) > POINTS_MAX or len(set(seeds)) < len(seeds):
-        raise SimulationError(f"'{text}' are not 1 to {POINTS_MAX} different seeds")
+        raise SimulationError(f"'{text}' are not 1 to {POINTS_MAX} different seeds", hint="write 1,2,3 or 1-10")
     return tuple(seeds)
 
 

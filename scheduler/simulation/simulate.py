@@ -14,7 +14,7 @@ from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.drivers.virtual import DecisionCost, VirtualDriver
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import Arrived, Placed, QueryAdded
-from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.instructions import ROUND_ROBIN_GOES_ON, Instruction, Report
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.placement import WorkerLoad, choose
@@ -126,7 +126,7 @@ class _Run:
 
     def _instruction(self, instruction: Instruction) -> None:
         if isinstance(instruction, Report) and instruction.kind in ("refused", "policy_failed", "query_failed"):
-            self.problems.append(instruction.message)
+            self.problems.append(instruction.message.removesuffix(ROUND_ROBIN_GOES_ON))  # a simulation does not go on
 
     def _facts(self) -> tuple[SimulatedQuery, ...]:
         estimates = self.core.estimates

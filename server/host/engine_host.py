@@ -16,7 +16,7 @@ import numpy as np
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import BoundReached, InvalidDefinition, NameTaken, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import SHOWN_RELATIONS, did_you_mean, near_or_listed
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.flow.accounts import StreamAccount
@@ -194,7 +194,8 @@ class EngineHost:
         """Return the node of a query's class; UnknownName when there is none such."""
         found = self.class_nodes.get(options.class_name)
         if found is None:
-            raise UnknownName(f"there is no class {options.class_name}", hint=did_you_mean(options.class_name, self.class_nodes))
+            hint = near_or_listed(options.class_name, self.class_nodes, "classes")
+            raise UnknownName(f"there is no class {options.class_name}", hint=hint)
         return found
 
     def make_relation(self, definition: StreamDefinition | TableDefinition) -> StreamIntake:
@@ -227,7 +228,7 @@ class EngineHost:
         if found is None:
             if self.catalog.find(name) is not None:
                 raise UnknownName(f"{name} is a derived stream; rows come from its SELECT alone", token=name)
-            raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.intakes), token=name)
+            raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.intakes) or SHOWN_RELATIONS, token=name)
         return found
 
     def base_streams(self, names: Iterable[str]) -> tuple[str, ...]:

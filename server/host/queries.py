@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.graph import QueryId
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import SHOWN_QUERIES, did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.names import validate_name
 from millstream.server.errors import TooMany
@@ -140,7 +140,7 @@ class QueryBook:
         """Return the query called `name`; UnknownName with the nearest name otherwise."""
         found = self._by_name.get(name)
         if found is None:
-            raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self._by_name), token=name)
+            raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self._by_name) or SHOWN_QUERIES, token=name)
         return found
 
     def of_id(self, identity: QueryId) -> Query | None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from millstream.engine.data.arrow import column_from_arrow
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.errors import InvalidDefinition, TypeProblem
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
@@ -157,7 +157,8 @@ class ColumnAssignment:
         for place, (name, field) in enumerate(zip(wanted, given.fields, strict=True)):
             position = target.schema.position(name)
             if position is None:
-                raise TypeProblem(f"stream {target.name} has no column {name}", hint=did_you_mean(name, target.schema.names), token=name)
+                hint = near_or_listed(name, target.schema.names, "columns")
+                raise TypeProblem(f"stream {target.name} has no column {name}", hint=hint, token=name)
             if position in self._sources:
                 raise TypeProblem(f"column {name} is named twice", token=name)
             self._sources[position] = (place, _conversion(target.name, name, place, field.type, target.schema.fields[position].type))

@@ -15,7 +15,7 @@ from typing import Any
 
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.graph import ClassId
-from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.nearest import SHOWN_QUERIES, did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.language.names import NAME_LENGTH_MAX
@@ -101,7 +101,7 @@ class Feeds:
         if found is None:
             raise UnknownName(
                 f"there is no query {query[:NAME_LENGTH_MAX]}",
-                hint=did_you_mean(query, self.by_query, COMPARED_MAX),
+                hint=did_you_mean(query, self.by_query, COMPARED_MAX) or SHOWN_QUERIES,
                 token=query[:NAME_LENGTH_MAX],
             )
         return found

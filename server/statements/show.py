@@ -152,8 +152,8 @@ def _queries(host: EngineHost) -> Outcome:
     columns += [*OUTPUT_COLUMNS, ("latency_expected_ms", "DOUBLE"), ("complete_from", "TIMESTAMP"), ("progress", "TEXT")]
     columns += [("target", "TEXT"), ("target_since", "TIMESTAMP")]
     columns += [("failure", "TEXT"), ("text", "TEXT")]
-    on_their_way = any(query.catching_up is not None for query in host.queries)
-    return table(columns, rows, f"name state {'progress ' if on_their_way else ''}class results queued latency_p99_ms target shed accepted")
+    progress = "progress " if any(query.catching_up is not None for query in host.queries) else ""
+    return table(columns, rows, f"name state {progress}class results late queued latency_p99_ms target shed accepted")
 
 
 def _classes(host: EngineHost) -> Outcome:

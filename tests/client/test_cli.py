@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ import pytest
 from millstream.client import cli
 from millstream.client.commands import common
 from millstream.client.commands.publish import READ_BYTES
+from millstream.client.errors import START_ONE, MillstreamError
 from millstream.client.installed import own_entry
 from millstream.protocol import messages as m
 
@@ -89,6 +91,32 @@ def test_the_summaries_in_the_help_are_those_of_the_commands() -> None:
         assert entry.name in cli.SUMMARIES
         if entry.value.startswith("millstream.client"):
             assert first, entry.name
+
+
+@pytest.mark.parametrize("group", ["query", "stream", "policy", "journal", "spark", "experiment"])
+def test_a_list_of_commands_has_whole_sentences(run: Run, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(group, "--help")
+    assert (code, "..." in out.partition("Commands:")[2]) == (0, False)
+
+
+@pytest.mark.parametrize("hint", [START_ONE, "check host and port"])
+def test_a_server_that_is_starting_on_this_machine_is_waited_for(hint: str) -> None:
+    answers = [MillstreamError("unreachable", "no server answers at 127.0.0.1:7415", hint)] * 3
+    pauses: list[float] = []
+
+    def connect() -> Any:
+        if answers:
+            raise answers.pop()
+        return "client"
+
+    if hint == START_ONE:
+        assert common.once_started(connect, 1.0, pauses.append) == "client"  # type: ignore[comparison-overlap]
+        assert (answers, len(pauses)) == ([], 3)
+        answers += [MillstreamError("unreachable", "no server answers at 127.0.0.1:7415", hint)] * 30
+    with pytest.raises(MillstreamError, match="no server answers"):
+        common.once_started(connect, 1.0, pauses.append)
+    assert sum(pauses) == pytest.approx(1.3 if hint == START_ONE else 0)
 
 
 def test_commands_are_found_in_our_own_files_as_importlib_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +233,7 @@ def test_errors_are_one_line_and_exit_with_one(threaded: ThreadedServer, run: Ru
     code, _, err = run("sql", "-c", "SHOW CLASSES;SELCT;SHOW STREAMS")
     assert (code, err) == (1, "statement 2 of 3 failed; those after it did not run\n" + error)
     assert run("tail", "nowhere") == (1, "", "error: there is no query nowhere\n")
+    monkeypatch.setattr(common, "START_S_MAX", 0.0)
     code, out, err = run("query", "list", "--server", "127.0.0.1:1")
     assert (code, out, err) == (1, "", "error: no server answers at 127.0.0.1:1; start one with: millstream serve\n")
     assert run("query", "list", "--tls-ca", "/nowhere.pem")[0] == 1

@@ -19,6 +19,7 @@ from millstream.client.inputs import CsvInput, JsonLinesInput
 from millstream.client.render import ArrowRenderer, LiveTable, WholeTable, renderer_for
 from millstream.client.statements import first_word, is_complete, name_of, quoted, split_script
 from millstream.protocol.types import Column, parse_schema, parse_type
+from millstream.protocol.values.mapping import column_maps
 
 # --- statements ---
 
@@ -160,6 +161,17 @@ def test_a_malformed_line_of_json_does_not_take_the_next_with_it() -> None:
 def test_decimals_in_json_keep_their_digits() -> None:
     read = JsonLinesInput(COLUMNS).feed(b'{"d": 12345678901234567890.10, "v": 0.1}\n')
     assert (str(read.rows[0]["d"]), read.rows[0]["v"]) == ("12345678901234567890.10", 0.1)
+
+
+def test_json_is_read_by_the_type_of_the_column_that_a_name_in_another_case_or_a_map_means() -> None:
+    data = b'{"D": 12345678901234567890.10, "V": "NaN", "X": 1}\n{"digits": 12345678901234567890.10, "V": 1}\n{"Dd": 1, "D": 1, "d": 2}\n'
+    read = JsonLinesInput(COLUMNS).feed(data)
+    assert (str(read.rows[0]["d"]), math.isnan(read.rows[0]["v"])) == ("12345678901234567890.10", True)
+    assert str(read.rows[2]["d"]) == "2"
+    assert read.notes == [f"left out column {name}, which the stream does not have" for name in ("X", "digits", "Dd", "D")]
+    columns = {column.name: str(column.type) for column in COLUMNS}
+    mapped = JsonLinesInput(COLUMNS, column_maps(["d=Digits"], [], {"s": columns})["s"]).feed(data)
+    assert [str(row.get("d")) for row in mapped.rows] == ["None", "12345678901234567890.10", "None"]
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, [c for c in COLUMNS if c.name != "d"]], ids=["exact", "quick"])

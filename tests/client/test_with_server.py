@@ -49,7 +49,7 @@ def test_from_a_stream_to_results_on_the_command_line(
             "--map COLUMN=FILE_COLUMN fills a column from one of another name in the file",
         ]
         assert (await command("query", "drop", "all"))[0] == 0
-        assert await command("tail", "all") == (1, "", "error: there is no query all\n")
+        assert await command("tail", "all") == (1, "", "error: there is no query all; SHOW QUERIES lists them\n")
         code, _, err = await command("tail", "s")
         assert code == 1
         assert err.startswith("error: s is a stream or table, and readers follow queries; CREATE QUERY all_rows AS SELECT * FROM s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -75,15 +76,18 @@ def come_or_go(log: OutputLog, readers: Readers, edge: int, told: int, choice: r
         log.close_cursor(EdgeId(gone))
 
 
-def take_some(readers: Readers, choice: random.Random) -> None:
-    """Let one of the readers take a train, and now and then put it back."""
+def take_some(readers: Readers, choice: random.Random, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Let one of the readers take one or two trains, do something meanwhile, and now and then put them back."""
     cursor, _, rows = readers[choice.choice(list(readers))]
     place = cursor.place()
-    portion = cursor.take(choice.choice([1, 5, 100, 1_000]))
-    if portion is not None and choice.random() < 0.3:
+    portions = [cursor.take(choice.choice([1, 5, 100, 1_000])) for _ in range(choice.randrange(1, 3))]
+    meanwhile()
+    if choice.random() < 0.3:
         cursor.put_back(place)
-    elif portion is not None:
-        rows += seen(portion.train)
+        return
+    for portion in portions:
+        if portion is not None:
+            rows += seen(portion.train)
 
 
 @pytest.mark.parametrize("turn", range(6))

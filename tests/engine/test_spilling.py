@@ -67,6 +67,12 @@ def test_every_reader_gets_every_row_once_though_rows_leave_memory_meanwhile(
     told: list[tuple[Any, ...]] = []
     readers: Readers = {0: (log.open_cursor(EdgeId(0)), 0, [])}
     seq = spilled = 0
+
+    def leave() -> None:
+        nonlocal spilled
+        spilled += spill(log, files.place, choice.choice((0, 50)), choice.choice((0, PLENTY)))
+        assert 0 <= log.rows_spilled <= log.rows_held
+
     for step in range(1, 300):
         what = choice.random()
         if what < 0.6:
@@ -80,10 +86,9 @@ def test_every_reader_gets_every_row_once_though_rows_leave_memory_meanwhile(
         elif what < 0.70:
             come_or_go(log, readers, step, len(told), choice, what < 0.68)
         elif what < 0.85:
-            spilled += spill(log, files.place, choice.choice((0, 50)), choice.choice((0, PLENTY)))
-            assert 0 <= log.rows_spilled <= log.rows_held
+            leave()
         else:
-            take_some(readers, choice)
+            take_some(readers, choice, leave if choice.random() < 0.5 else files.trim)
             files.trim()
     assert spilled > 100
     for cursor, first, rows in readers.values():
@@ -110,6 +115,21 @@ def test_a_reader_that_takes_a_row_while_it_is_written_keeps_it_in_memory(files:
     first = cursor.rows_taken
     assert 0 < first <= spilling.RACES_MAX
     assert [row[3] for row in drained(cursor)] == list(range(first, 500))
+    assert (log.rows_held, log.rows_spilled) == (0, 0)
+
+
+def test_rows_that_a_faster_reader_took_in_parts_leave_memory_too(files: SpillFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spilling, "AHEAD_ROWS", 0)
+    log = OutputLog(LogId(1), PLAIN)
+    slow, fast = log.open_cursor(EdgeId(1)), log.open_cursor(EdgeId(2))
+    told: list[tuple[Any, ...]] = []
+    for _ in range(10):
+        train = chunk(log, PLAIN, log.hi, 60, random.Random(1))
+        told += seen(train)
+        push(log, train)
+    assert drained(fast, 50) == told
+    assert spill(log, files.place, 0, 0) == 8 * 60, "all but the last two nodes, which may yet be put together"
+    assert drained(slow) == told
     assert (log.rows_held, log.rows_spilled) == (0, 0)
 
 

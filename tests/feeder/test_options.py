@@ -102,6 +102,7 @@ def test_the_plan_takes_columns_zone_and_unit_from_the_daemon() -> None:
         "zone": None,
         "split_by": None,
         "publishers": None,
+        "in_order": True,
     }
     client = Described()
     plan = feed_plan(client, options, [Into("s")], arrival_rule(PLAIN))
@@ -112,6 +113,8 @@ def test_the_plan_takes_columns_zone_and_unit_from_the_daemon() -> None:
     assert {column: format.text for column, format in plan.mapped.formats.items()} == {None: "%d.%m.%Y", "seen": "ms"}
     with pytest.raises(SourceError, match="--time-format: the time format 'x' does not tell a day"):
         feed_plan(client, options | {"time_formats": ("x",)}, [Into("s")], arrival_rule(PLAIN))
+    with pytest.raises(SourceError, match="--any-order goes with --publishers"):
+        feed_plan(client, options | {"in_order": False}, [Into("s")], arrival_rule(PLAIN))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ import pytest
 from millstream.client import connect
 from millstream.feeder import feed as feeding
 from millstream.feeder.arrivals import ArrivalRule
-from millstream.feeder.desk import SLOTS_WAIT_S, Desk, dial, hang_up
+from millstream.feeder.desk import MESSAGE_BYTES_MAX, SLOTS_WAIT_S, Desk, dial, hang_up
 from millstream.feeder.errors import FeederError
-from millstream.feeder.job import Counted, FeedPlan
+from millstream.feeder.job import Counted, FeedJob, FeedPlan
 from millstream.feeder.numbering import plan_numbering
 from millstream.feeder.pace import NS_PER_S
 from millstream.feeder.position import Position, fingerprint_of, load_position
@@ -67,11 +68,7 @@ class ThreadedJob:
     def __init__(self, rows: list[Row], publishers: int, tries: int = 1) -> None:
         self._dealt, self._tries = stripes(rows, publishers), tries
         self.failures = 0
-        self.cancelled = False
         self._threads: list[threading.Thread] = []
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
     def publish(self, counted: Counted, in_task: Any) -> None:
         remote: RemotePublisher = in_task.__self__
@@ -183,12 +180,12 @@ def test_a_feed_that_fails_goes_on_where_it_was(publishers: int, tmp_path: Path)
         try:
             assert feeding.run_in_tasks(feed, daemon, lambda: daemon, state=tmp_path / "state").complete
             break
-        except FeederError as error:
-            told.append(error.message)
+        except ConnectionError as error:
+            told.append(str(error))
         finally:
             feed.job.join()  # type: ignore[attr-defined]
     assert told
-    assert all("the daemon went away" in one for one in told)
+    assert set(told) == {"the daemon went away"}
     assert_in_order(daemon, 150)
     assert daemon.finished == list(NAMES)
 
@@ -245,11 +242,86 @@ def test_too_few_slots_are_told_with_the_number_that_would_do(desk: Callable[...
     clock.time_ns += int(SLOTS_WAIT_S * NS_PER_S)
     asked.check()
     clock.time_ns += 1
-    with pytest.raises(FeederError, match="only 1 of 2 publishers run") as caught:
-        asked.check()
-    assert caught.value.hint == "ask for less: --publishers 1"
-    hang_up(line)
+    hang_up(line)  # one that came and died leaves its slot to the next in its place
+    with pytest.raises(EOFError):
+        line.recv_bytes(1_000)
     line.close()
+    with pytest.raises(FeederError, match="only 1 of 2 publishers have come") as caught:
+        asked.check()
+    assert "--publishers 1" in caught.value.hint
+
+
+def test_a_feed_whose_publishers_do_not_all_run_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.feeder.desk.SLOTS_WAIT_S", 0.0)
+    feed = feed_of(rows_of(9, 1), 2)
+    cancelled = threading.Event()
+
+    class Narrow(ThreadedJob):
+        def publish(self, counted: Counted, in_task: Any) -> None:
+            assert in_task.__self__.run(0, [arriving([(0, 0, 0)])]) == 0
+            assert cancelled.wait(WAIT_S)
+
+        def cancel(self) -> None:
+            cancelled.set()
+
+    job: Any = Narrow([], 2)
+    daemon = NamedDaemon()
+    with pytest.raises(FeederError, match="only 1 of 2 publishers have come"):
+        feeding.run_in_tasks(replace(feed, job=job), daemon, lambda: daemon)
+    assert (daemon.rows, cancelled.is_set()) == ([], True)
+
+
+def test_whom_spark_has_given_up_ends_when_another_takes_its_place(desk: Callable[..., Desk]) -> None:
+    asked = desk(1)
+    first, second = (dial(asked.address, asked.key) for _ in range(2))
+    for line in (first, second):
+        line.send_bytes(b'{"publisher": 0}')
+        assert line.recv_bytes(1_000) == b'{"acked": [0]}'
+    with pytest.raises(EOFError):
+        first.recv_bytes(1_000)
+    second.send_bytes(b'{"acked": [0], "next_ns": 1}')
+    assert b"elapsed_ns" in second.recv_bytes(1_000)
+    for line in (first, second):
+        hang_up(line)
+        line.close()
+
+
+def test_what_strangers_hold_and_say_has_a_bound(desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.feeder.desk.STRANGERS_MAX", 1)
+    asked = desk(1)
+    strangers = [socket.create_connection(asked.address, WAIT_S) for _ in range(3)]
+    assert [bool(one.recv(1_000)) for one in strangers] == [True, True, False]
+    for one in strangers:
+        one.close()
+    monkeypatch.setattr("millstream.feeder.desk.GREETING_S", 0.01)
+    monkeypatch.setattr("millstream.feeder.desk.STRANGERS_MAX", 100)
+    with socket.create_connection(asked.address, WAIT_S) as silent:
+        assert silent.recv(1_000)
+        assert silent.recv(1_000) == b""
+    monkeypatch.setattr("millstream.feeder.desk.GREETING_S", WAIT_S)
+    line = dial(asked.address, asked.key)
+    with pytest.raises((OSError, EOFError)):
+        _answer_to(line, bytes(MESSAGE_BYTES_MAX + 1))
+    line.close()
+
+
+def _answer_to(line: Any, said: bytes) -> bytes:
+    line.send_bytes(said)
+    return bytes(line.recv_bytes(1_000))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_who_does_not_reach_the_driver_says_so(desk: Callable[..., Desk], spark: Any, tmp_path: Path) -> None:
+    asked = desk(1)
+    asked.__exit__()
+    remote = RemotePublisher(asked.address, asked.key, "f", NamedDaemon, (target("a"),), paced=True)
+    with pytest.raises(FeederError, match=r"does not reach the driver of this feed at 127\.0\.0\.1:\d+ \(.*refused"):
+        remote.run(0, [])
+    parquet.write_table(pa.table({"v": range(9)}), tmp_path / "rows.parquet")
+    job = FeedJob(spark, FeedPlan((str(tmp_path / "rows.parquet"),), (target("a"),), ArrivalRule("max"), publishers=1))
+    with pytest.raises(FeederError, match="does not reach the driver"):
+        job.publish(job.count(), remote.in_task)
 
 
 def test_a_stranger_is_told_nothing(desk: Callable[..., Desk]) -> None:

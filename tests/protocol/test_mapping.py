@@ -116,6 +116,20 @@ def test_rows_and_tables_are_brought_to_the_columns_of_the_stream_alike() -> Non
         mapped.places(["a", "b"])
 
 
+def test_a_map_of_one_column_leaves_the_others_to_their_names_in_any_case() -> None:
+    mapped = column_maps(["ts=time"], [], {"s": S})["s"]
+    assert mapped.places(["Time", "K", "note"]) == {"ts": 0, "k": 1}
+    assert mapped.row({"Time": 5, "K": 1, "TS": 9, "note": "x"}) == {"ts": 5, "k": 1, "note": "x"}
+    assert mapped.table(pa.table({"K": [1], "TIME": [5]})).to_pylist() == [{"ts": 5, "k": 1}]
+    with pytest.raises(ValueError, match="column day stands twice"):
+        mapped.row({"time": 1, "Day": 1, "DAY": 2})
+    seen = column_maps([], ["ms"], {"s": S})["s"]
+    rows = [seen.row({"TS": 1_715_000_000_000})]
+    assert seen.bring_times(rows) == {}
+    assert rows == [{"ts": "2024-05-06T12:53:20Z"}]
+    assert seen.table(pa.table({"TS": [1_715_000_000_000]})).to_pylist() == [{"ts": "2024-05-06T12:53:20Z"}]
+
+
 TEXT = b"k,v\n" + b"1,a\n" * 300_000
 PACKED = {"gzip": gzip.compress(TEXT), "zstd": pa.compress(TEXT, codec="zstd", asbytes=True)}
 

@@ -60,6 +60,9 @@ def test_one_run_says_nothing_of_others() -> None:
 def test_a_sweep_has_both_ends() -> None:
     assert Sweep.parse("load=0.5:0.95:0.05", ("load",)).values == tuple(round(0.5 + 0.05 * i, 12) for i in range(10))
     assert Sweep.parse("train=10,1", ("load", "train")).values == (1.0, 10.0)
+    for text in ("0.5:0.9", "0.5:0.7,0.9", "0.1:0.9:0.1:2"):
+        with pytest.raises(SimulationError, match="is no range to sweep load over"):
+            Sweep.parse(f"load={text}", ("load",))
 
 
 @pytest.mark.parametrize("text", ["load", "lead=1:2:1", "load=a", "load=1:2:1e-9", "load=2:1:0.1", "load=0:1:0.5", "load=nan"])

@@ -95,4 +95,4 @@ class MemoryDisk:
         assert directory in self.directories
 
     def connect(self, path: Path) -> sqlite3.Connection:
-        raise NotImplementedError(path)
+        raise NotImplementedError(path)  # SQLite reads files of its own: a catalogue has another stand-in

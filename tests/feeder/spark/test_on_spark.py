@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from millstream.feeder.errors import SourceError
-from millstream.feeder.spark.failures import what_failed
+from millstream.feeder.failures import what_failed
 from millstream.feeder.spark.run import SparkScript, run
 from millstream.protocol.values.text import json_lines
 from pyarrow import parquet

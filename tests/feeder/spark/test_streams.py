@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -202,59 +203,68 @@ KILLS = 2
 COMMAND_SECONDS_MAX = 240
 
 
+class Command:
+    """`millstream spark stream` over a folder in which 1,000 rows of a table arrive for each kill, and the others at last."""
+
+    TEXT = CREATE.format(name="a", delay=" DELAY 1 SECOND") + (
+        "CREATE QUERY q AS SELECT k, COUNT(*) AS n, LAST(v) AS l, window_end FROM a [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k;"
+    )
+
+    def __init__(self, folder: Path, table: Any, master: str) -> None:
+        self._folder, self._table = folder, table
+        (folder / "script.sql").write_text(self.TEXT)
+        (folder / "in").mkdir()
+        parquet.write_table(table, folder / "all.parquet")
+        program = Path(sys.executable).with_name("millstream")
+        self._words = [str(program), "spark", "stream", "script.sql", "--source", "a=in", "--output", "q=out", "--checkpoint", "check"]
+        self._words += ["--master", master, "--partitions", "3"]
+
+    def give(self, number: int, rows: int | None = 1_000) -> None:
+        parquet.write_table(self._table.slice(number * 1_000, rows), self._folder / "part")
+        (self._folder / "part").rename(self._folder / "in" / f"{number}.parquet")
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run it, and kill it at the end with all processes of its group; Java ends with its input."""
+        with subprocess.Popen(self._words, cwd=self._folder, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+    def finish(self) -> None:
+        """Give the other rows, run it to the end, and compare all results with those of `millstream run`."""
+        self.give(KILLS, None)
+        subprocess.run([*self._words, "--finish"], cwd=self._folder, check=True, timeout=COMMAND_SECONDS_MAX, capture_output=True)
+        check(self._folder / "out", self.TEXT, self._folder / "all.parquet")
+
+
 @pytest.mark.cluster
 @pytest.mark.timeout(1200)
 def test_a_command_that_is_killed_gives_each_result_once(tmp_path: Path) -> None:
     """The driver and all its processes are killed once some results stand, the command is run again, and at last the streams end."""
-    text = CREATE.format(name="a", delay=" DELAY 1 SECOND") + (
-        "CREATE QUERY q AS SELECT k, COUNT(*) AS n, LAST(v) AS l, window_end FROM a [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k;"
-    )
-    (tmp_path / "script.sql").write_text(text)
-    (tmp_path / "in").mkdir()
-    table = rows(np.random.default_rng(3), 4_000)
-    parquet.write_table(table, tmp_path / "all.parquet")
-    program = Path(sys.executable).with_name("millstream")
-    command = [str(program), "spark", "stream", "script.sql", "--source", "a=in", "--output", "q=out", "--checkpoint", "check"]
-    command += ["--master", "local[2]", "--partitions", "3"]
+    command = Command(tmp_path, rows(np.random.default_rng(3), 4_000), "local[2]")
     for kill in range(KILLS):
-        part = table.slice(kill * 1_000, 1_000)
-        parquet.write_table(part, tmp_path / "part")
-        (tmp_path / "part").rename(tmp_path / "in" / f"{kill}.parquet")
-        with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        command.give(kill)
+        with command.running() as process:
             wait_for(partial(batches_begun, tmp_path), kill + 1, process)
-            os.killpg(process.pid, signal.SIGKILL)
-    parquet.write_table(table.slice(KILLS * 1_000), tmp_path / "part")
-    (tmp_path / "part").rename(tmp_path / "in" / "last.parquet")
-    subprocess.run([*command, "--finish"], cwd=tmp_path, check=True, timeout=COMMAND_SECONDS_MAX, capture_output=True)
-    check(tmp_path / "out", text, tmp_path / "all.parquet")
+    command.finish()
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(900)
 def test_python_workers_that_are_killed_cost_no_result(tmp_path: Path) -> None:
     """Spark runs the tasks of a worker that died again: of a batch some parts are then written twice, and one of them counts."""
-    text = CREATE.format(name="a", delay=" DELAY 1 SECOND") + (
-        "CREATE QUERY q AS SELECT k, COUNT(*) AS n, LAST(v) AS l, window_end FROM a [RANGE 1 SECOND SLIDE 1 SECOND] GROUP BY k;"
-    )
-    (tmp_path / "script.sql").write_text(text)
-    (tmp_path / "in").mkdir()
-    table = rows(np.random.default_rng(8), 6_000)
-    parquet.write_table(table, tmp_path / "all.parquet")
-    program = Path(sys.executable).with_name("millstream")
-    command = [str(program), "spark", "stream", "script.sql", "--source", "a=in", "--output", "q=out", "--checkpoint", "check"]
-    command += ["--master", f"local[2,{KILLS + 2}]", "--partitions", "3"]
-    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+    command = Command(tmp_path, rows(np.random.default_rng(8), 6_000), f"local[2,{KILLS + 2}]")
+    with command.running() as process:
         for kill in range(KILLS):
-            parquet.write_table(table.slice(kill * 1_000, 1_000), tmp_path / "part")
-            (tmp_path / "part").rename(tmp_path / "in" / f"{kill}.parquet")
+            command.give(kill)
             wait_for(partial(python_workers_killed, process.pid), 1, process)
             wait_for(partial(batches_done, tmp_path), kill + 1, process)
         process.send_signal(signal.SIGINT)
-        process.wait(COMMAND_SECONDS_MAX)
-    parquet.write_table(table.slice(KILLS * 1_000), tmp_path / "part")
-    (tmp_path / "part").rename(tmp_path / "in" / "last.parquet")
-    subprocess.run([*command, "--finish"], cwd=tmp_path, check=True, timeout=COMMAND_SECONDS_MAX, capture_output=True)
-    check(tmp_path / "out", text, tmp_path / "all.parquet")
+        assert process.wait(COMMAND_SECONDS_MAX) == 0
+    command.finish()
 
 
 def python_workers_killed(session: int) -> int:
@@ -276,7 +286,7 @@ def python_workers_killed(session: int) -> int:
 
 def batches_done(folder: Path) -> int:
     """Return how many batches are committed."""
-    return len({int(p.stem) for p in (folder / "check" / "commits").glob("[0-9]*.json")})
+    return len(list((folder / "check" / "commits").glob("[0-9]*.json")))
 
 
 def batches_begun(folder: Path) -> int:
