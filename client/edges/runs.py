@@ -20,7 +20,7 @@ WAIT_S = 0.2
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.25, 30.0
 LAG_S = 1.0  # between two looks at how far behind a source is
 GOOD_S = 60.0  # a run that lasted so long was no quick failure
-KEPT_AFTER_S, KEPT_ROWS = 0.05, 10_000  # what a sink has written is kept that soon, or with so many rows
+KEPT_AFTER_S, KEPT_ROWS, KEPT_BYTES = 0.05, 10_000, 8 * 2**20  # what a sink has written is kept that soon, or with so many rows or bytes
 UNSETTLED_MAX = 8  # batches that are under way
 TOKEN = b"millstream.resume_token"
 
@@ -174,6 +174,7 @@ class SinkRun(ConnectorRun):
         with self._results(client, token) as results:
             self._told["state"] = "running"
             written: tuple[int, str] | None = None
+            size = 0  # bytes of what is written and not kept
             since = 0.0  # when the first of what is written and not kept was
             while not self._stop.is_set():
                 try:
@@ -194,10 +195,11 @@ class SinkRun(ConnectorRun):
                     connector.write(item, after)
                     since = time.monotonic() if written is None else since
                     written = (written[0] if written else 0) + item.num_rows, after
-                    if written[0] < KEPT_ROWS and time.monotonic() - since < KEPT_AFTER_S:
+                    size += item.nbytes
+                    if written[0] < KEPT_ROWS and size < KEPT_BYTES and time.monotonic() - since < KEPT_AFTER_S:
                         continue
                 self._keep(connector, written)
-                written = None
+                written, size = None, 0
 
     def _results(self, client: Client, token: str | None) -> BlockingSubscription:
         """Return the results behind a token, or all. ConnectorError when the query's present run has never given that token."""

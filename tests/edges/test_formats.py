@@ -10,6 +10,7 @@ from contextlib import suppress
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, fitting
 from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, json_lines, parse_columns
-from millstream.client.edges.runs import SinkRun, filled_in, one_line
+from millstream.client.edges.runs import KEPT_BYTES, KEPT_ROWS, TOKEN, SinkRun, filled_in, one_line
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import parse_schema
 
@@ -190,3 +191,27 @@ def test_a_sink_whose_query_was_made_anew_says_what_to_do() -> None:
         sink._move(client, connector, ConnectorOptions("alerts", {}))
     assert one_line(told.value) == str(told.value)
     assert one_line(MillstreamError("x", "the reason", "the hint")).count("the hint") == 1
+
+
+@pytest.mark.parametrize(("rows_each", "bytes_each", "kept"), [(2, 10, [3]), (KEPT_ROWS // 2, 1, [2, 1]), (1, KEPT_BYTES, [1, 1, 1])])
+def test_a_sink_keeps_what_it_has_written_before_it_is_much(
+    monkeypatch: pytest.MonkeyPatch, rows_each: int, bytes_each: int, kept: list[int]
+) -> None:
+    monkeypatch.setattr("millstream.client.edges.runs.KEPT_AFTER_S", 1_000.0)
+    schema = pa.schema([("v", pa.string())], {TOKEN: b"t"})
+    batch = pa.record_batch([pa.array(["x" * bytes_each] * rows_each)], schema)
+    items = iter([batch, batch, batch, None])
+    results = MagicMock()
+    results.__enter__.return_value = SimpleNamespace(
+        next_item=lambda timeout: next(items), end=SimpleNamespace(reason="finished", message=None)
+    )
+    calls: list[str] = []
+    connector: Any = SimpleNamespace(
+        promise="exactly once: x",
+        open=lambda options, token: None,
+        write=lambda batch, token: calls.append("w"),
+        flush=lambda: calls.append("f"),
+    )
+    client: Any = SimpleNamespace(subscribe=lambda query, **options: results)
+    SinkRun("alerts", "hot", "{}", None, lambda: client)._move(client, connector, ConnectorOptions("alerts", {}))
+    assert [len(part) for part in "".join(calls).split("f") if part] == kept

@@ -184,7 +184,7 @@ BROKERS: dict[str, tuple[type[Broker], Any, bool]] = {
     "mqtt": (Mqtt, services.mosquitto, False),
     "rabbitmq": (Rabbit, services.rabbitmq, False),
 }
-LONG = ("rabbitmq",)
+LONG = ("mqtt", "rabbitmq")
 LIBRARIES = {"mqtt": "paho.mqtt", "nats": "nats", "redis": "redis", "rabbitmq": "pika"}
 
 
