@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,9 +67,28 @@ class Service:
         raise AssertionError(f"{self.command[0]} does not listen after {START_S:g} s")
 
     def kill(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(START_S)
+        if self.process is None or self.process.poll() is not None:
+            return
+        # PostgreSQL's processes are of groups of their own, and it does not start again while one of them is still there.
+        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        children = [int(pid) for pid in listed.read_text().split()] if listed.exists() else []
+        os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(START_S)
+        deadline = time.monotonic() + START_S
+        while any(map(_runs, children)):
+            assert time.monotonic() < deadline, f"{self.command[0]} does not end"
+            time.sleep(STEP_S)
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @contextmanager
