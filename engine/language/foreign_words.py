@@ -37,7 +37,7 @@ class ForeignWord(NamedTuple):
         return tuple(self.words.split(" | "))
 
 
-_ROW_NUMBER = "SELECT … FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM s [RANGE w SLIDE w]) WHERE n = 1"
+_ROW_NUMBER = "SELECT … FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM s) WHERE n = 1"
 _DERIVED = "write CREATE STREAM name AS SELECT … if other queries read it, or WITH name AS (SELECT …) inside one query"
 _WINDOW = "write the window after the stream's name: FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES]; window_start and window_end are its bounds"
 _JSON = "write j ->> 'name', j #>> '{list, 0, name}' or JSON_VALUE(j, '$.list[0].name'); a column may be declared JSON"
@@ -155,7 +155,6 @@ DEFINITIONS = (
 
 CLAUSES = (
     ("QUALIFY", "Spark", f"filter a derived table: {_ROW_NUMBER}"),
-    ("DISTINCT ON (", "PostgreSQL", f"number the rows: {_ROW_NUMBER}"),
     (
         "MATCH_RECOGNIZE (",
         "Flink, Esper",

@@ -293,6 +293,21 @@ class RankRecipe(Recipe):
     shift_us: int = 0
 
 
+@state_record("running_top_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class RunningTopRecipe(Recipe):
+    """The first `limit` rows of each group of all rows so far, as a change log (K24); ties by arrival (K11).
+
+    Output: the input's columns, the row's number in its group, and the kind of the change. Where not `numbered`, nobody reads the number:
+    it is NULL, and a row whose number changes stays.
+    """
+
+    order: tuple[OrderColumn, ...]
+    limit: int
+    partition: tuple[int, ...]
+    numbered: bool
+
+
 @state_record("lag_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class LagRecipe(Recipe):

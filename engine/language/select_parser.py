@@ -310,7 +310,12 @@ class SelectParser(FromParser):
         place = self.place()
         self.expect("SELECT")
         distinct = self.takes_symbol(TokenType.DISTINCT)
-        if not distinct:
+        on: tuple[exp.Expr, ...] = ()
+        if distinct and self.takes("ON"):
+            self.expect_symbol(TokenType.L_PAREN, "(", "after DISTINCT ON")
+            distinct, on = False, self.listed(lambda: self.expression_of("a column"))
+            self.expect_symbol(TokenType.R_PAREN, ")", "at the end of DISTINCT ON")
+        elif not distinct:
             self.takes_symbol(TokenType.ALL)
         items = self.listed(self._item_of_select)
         self.expect("FROM", where="after the select list")
@@ -318,7 +323,7 @@ class SelectParser(FromParser):
         where = self.expression_of("a condition") if self.takes_symbol(TokenType.WHERE) else None
         group_by = self._group_by()
         having = self.expression_of("a condition") if self.takes_symbol(TokenType.HAVING) else None
-        return statements.SelectBody(items, source, where, group_by, having, distinct, place)
+        return statements.SelectBody(items, source, where, group_by, having, distinct, place, on)
 
     def _group_by(self) -> tuple[exp.Expr, ...]:
         if not self.takes_phrase("GROUP", "BY"):

@@ -165,6 +165,7 @@ class SelectBody:
     having: exp.Expr | None = None
     distinct: bool = False
     place: Place = field(default=Place(), compare=False)
+    distinct_on: tuple[exp.Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.LagRecipe: "lag:Lag",
     recipes.OverRecipe: "over_aggregate:OverAggregate",
     recipes.RankRecipe: "ordered_rows:Rank",
+    recipes.RunningTopRecipe: "running_top:RunningTop",
     recipes.RelationToStreamRecipe: "relation_to_stream:RelationToStream",
 }
 

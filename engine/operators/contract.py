@@ -174,6 +174,13 @@ class Operator(ABC):
         for name, value in fields.items():
             setattr(self, name, value)
 
+    def standing(self, lo: int, watermark_us: int) -> Train | None:
+        """Return the rows of a change log that stand now, each as a '+', as what an item with the arrival number `lo` gives.
+
+        For a copy (fork.py). None from operators that give no changes, or do not know which of these are current.
+        """
+        return None
+
     def oldest_us(self) -> int | None:
         """Return the least event time of the rows in open sessions, for operators that have those; else None."""
         return None

@@ -147,7 +147,7 @@ class RunningAggregate(Operator):
         return made_train(train, self.schemas[0], columns, seq, time)
 
     def standing(self, lo: int, watermark_us: int) -> Train:
-        """Return the answers that stand now, each as a '+', as what an item with the arrival number `lo` gives: for a copy (fork.py)."""
+        """Return the answers that stand now as the base does."""
         ids = self._aggregates.rows.present([self._slot])
         columns = [*self._columns(ids, self._newest), change_column(np.ones(len(ids), dtype=np.bool_))]
         base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))

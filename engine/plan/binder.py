@@ -33,6 +33,7 @@ from millstream.engine.plan.logical import (
     change_position,
 )
 from millstream.engine.plan.query_options import query_options
+from millstream.engine.plan.running_tops import with_limits
 from millstream.engine.plan.select_binder import SelectBinder
 from millstream.engine.plan.steps import append_only_change, check_tables, settled
 from sqlglot import exp
@@ -148,6 +149,7 @@ class _Binder:
             emit = _once(query)
         node = self._bind(query, Environment(self.catalog, finite=self.finite), emit)
         check_tables(node, query.body.place)
+        node = with_limits(node)
         node, settled_emit = settled(node, query.emit, query.stream, query.every_us, query.emit_place or query.place)
         options = query_options(query.options, overrides, node, settled_emit, self.catalog)
         return LogicalQuery(node, settled_emit, options)

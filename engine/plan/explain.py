@@ -30,6 +30,7 @@ def rules_in_force(planned: PlannedQuery) -> list[Rule]:
         *_windows(nodes),
         *_joins(nodes),
         *_overs(nodes),
+        *_tops(nodes),
         *_times(planned, nodes),
         *_values(nodes),
         *_emission(planned, nodes),
@@ -113,6 +114,12 @@ def _overs(nodes: list[logical.Node]) -> Iterator[Rule]:
         yield "K23", "each row gets one answer, over the rows about it in order of event time, ties by arrival"
         if any(part.frame.following > 0 for part in node.parts):
             yield "K23", "a row leaves when the last of its frames is complete, and that moment is its event time"
+
+
+def _tops(nodes: list[logical.Node]) -> Iterator[Rule]:
+    if any(isinstance(n, logical.RunningTop) for n in nodes):
+        yield "K13", "NULLs come last in ascending and first in descending order; text sorts by code point"
+        yield "K24", "a row counts when it arrives; it goes when a later one pushes it out; of equal rows the earlier arrival stays"
 
 
 def _bound(lower: int | None, upper: int | None) -> str:
@@ -364,6 +371,13 @@ def _rank(node: Any) -> str:
     return f"{node.function.upper()} in {', '.join(names[p] for p in node.partition)} by {keys}"
 
 
+def _running_top(node: Any) -> str:
+    names = [a.name for a in node.input.attributes]
+    keys = ", ".join(names[k.position] + (" DESC" if k.descending else "") for k in node.order) or "arrival"
+    by = f" of each {', '.join(names[p] for p in node.partition)}" if node.partition else ""
+    return f"First {node.limit} so far{by} by {keys}{', numbered' if node.numbered else ''}"
+
+
 def _relation_to_stream(node: Any) -> str:
     every = f" every {duration_text(node.every_us)}" if node.every_us is not None else ""
     return {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM", "f": "What stands at the end"}[node.stream] + every
@@ -386,6 +400,7 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.Lag: _lag,
     logical.Over: _over,
     logical.Rank: _rank,
+    logical.RunningTop: _running_top,
     logical.Unnest: _unnest,
     logical.RelationToStream: _relation_to_stream,
 }

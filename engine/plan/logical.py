@@ -260,6 +260,19 @@ class Rank(Unary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningTop(Unary):
+    """The first `limit` rows of each group of all rows so far (K24); appends the number of a row in its group and the kind of the change.
+
+    `limit` is None until what the query asks of the number is known (`running_tops.py`), as is `numbered`: somebody reads the number.
+    """
+
+    order: tuple[OrderColumn, ...]
+    partition: tuple[int, ...]
+    limit: int | None = None
+    numbered: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lag(Unary):
     """Appends one attribute: the value of column `value` in the row `offset` before this one of the same partition."""
 

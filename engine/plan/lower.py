@@ -92,7 +92,7 @@ class _Lowering:
         self._numbered: dict[int, tuple[int, logical.Node]] = {}
         self._instants = False  # below ISTREAM, DSTREAM or RSTREAM, which look at the relation at every instant
         self._splits: dict[tuple[InputRef, recipes.SplitRecipe], PhysicalNode] = {}
-        self._closing: set[int] = set()  # windows of rows above which a Top answers when they close
+        self._closing: set[int] = set()  # windows of rows above which a Top or a Rank answers when they close
         self._methods: dict[type[logical.Node], Callable[[Any], InputRef]] = {
             logical.Scan: self._scan,
             logical.TableScan: self._table,
@@ -109,6 +109,7 @@ class _Lowering:
             logical.Over: self._over,
             logical.Unnest: self._unnest,
             logical.Rank: self._rank,
+            logical.RunningTop: self._running_top,
             logical.RelationToStream: self._relation_to_stream,
         }
 
@@ -223,16 +224,28 @@ class _Lowering:
     def _distinct(self, node: logical.Distinct) -> InputRef:
         return self._made(recipes.DistinctRecipe(node.schema, node.window), node, self.lower(node.input))
 
-    def _top(self, node: logical.Top) -> InputRef:
-        below: logical.Node = node.input
+    def _answers_at_close(self, below: logical.Node) -> None:
+        """Note that the rows of a window are answered when it closes: those that come after that are late (K4)."""
         while isinstance(below, logical.Project | logical.Filter):
             below = below.input
         self._closing.add(id(below))
+
+    def _top(self, node: logical.Top) -> InputRef:
+        self._answers_at_close(node.input)
         recipe = recipes.TopRecipe(node.schema, node.order, node.limit, node.with_ties, node.partition)
         return self._made(recipe, node, self.lower(node.input))
 
     def _rank(self, node: logical.Rank) -> InputRef:
+        self._answers_at_close(node.input)
         recipe = recipes.RankRecipe(node.schema, node.function, node.order, node.partition, node.closing, node.shift_us)
+        return self._made(recipe, node, self.lower(node.input))
+
+    def _running_top(self, node: logical.RunningTop) -> InputRef:
+        assert node.limit is not None
+        if self._instants:
+            message = "ISTREAM, DSTREAM and RSTREAM of the first rows without a window are not supported"
+            raise Unsupported(message, hint="write EMIT CHANGES, or number the rows of a window")
+        recipe = recipes.RunningTopRecipe(node.schema, node.order, node.limit, node.partition, node.numbered)
         return self._made(recipe, node, self.lower(node.input))
 
     def _lag(self, node: logical.Lag) -> InputRef:

@@ -3,23 +3,37 @@
 Aggregates and the functions that are made of them stand in `over_aggregates.py`.
 
 The ranking functions rank the rows of one window among each other, so the window must be known to close: the bounds of a window below do
-that, or in PARTITION BY a column of an inner query that is a bound of its windows.
+that, or in PARTITION BY a column of an inner query that is a bound of its windows. Without a window ROW_NUMBER numbers the rows so far,
+if the query says up to which number it wants them (`running_tops.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import BIGINT, TIMESTAMP, DataType
+from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, DataType
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
 from millstream.engine.language.recipes import OrderColumn
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.logical import Attribute, Attributes, Lag, Node, Project, Rank, Role, check_append_only, passing
+from millstream.engine.plan.logical import (
+    Attribute,
+    Attributes,
+    Lag,
+    Node,
+    Project,
+    Rank,
+    Role,
+    RunningTop,
+    change_position,
+    check_append_only,
+    passing,
+)
 from millstream.engine.plan.scope import Scope
 from sqlglot import exp
 
@@ -88,7 +102,7 @@ def _order_key(key: exp.Expr, bind: Bind) -> tuple[Expression, bool, bool]:
 
 
 def rank_node(node: Node, pending: PendingRank) -> Node:
-    """Return the node with one attribute more: the number of each row in its partition."""
+    """Return the node with one attribute more: the number of each row in its partition; without a window also the kind of a change."""
     width = len(node.attributes)
     extra: list[Expression] = []
     for expression in pending.expressions:
@@ -103,26 +117,39 @@ def rank_node(node: Node, pending: PendingRank) -> Node:
         return e.position if isinstance(e, ColumnRef) else width + extra.index(e)
 
     order = tuple(OrderColumn(position(key), descending, first) for key, descending, first in pending.order)
-    made: Node = ranked(below, pending.function, tuple(position(e) for e in pending.partition), order)
+    made = ranked(below, pending.function, tuple(position(e) for e in pending.partition), order)
     if not extra:
         return made
-    kept = [*range(width), len(made.attributes) - 1]
+    kept = [*range(width), *range(len(below.attributes), len(made.attributes))]
     attributes = tuple(made.attributes[i] for i in kept)
     return Project(attributes=attributes, input=made, expressions=tuple(made.attributes[i].reference(i) for i in kept))
 
 
-def ranked(node: Node, function: str, partition: tuple[int, ...], order: tuple[OrderColumn, ...]) -> Rank:
-    """Return the Rank node; the bounds of the windows below always part rows."""
+def ranked(node: Node, function: str, partition: tuple[int, ...], order: tuple[OrderColumn, ...], limit: int | None = None) -> Node:
+    """Return the node that numbers rows; the bounds of the windows below always part rows. `limit` is for rows without a window."""
     check_append_only(node, function.upper())
     bounds = tuple(i for i, a in enumerate(node.attributes) if a.role in _BOUNDS)
     whole = tuple(dict.fromkeys((*partition, *bounds)))
-    closing, shift_us = _closing(node.attributes, whole, function)
-    attributes = (*node.attributes, Attribute(function, BIGINT, False))
-    return Rank(attributes=attributes, input=node, function=function, order=order, partition=whole, closing=closing, shift_us=shift_us)
+    closing = _closing(node.attributes, whole)
+    number = Attribute(function, BIGINT, closing is None)
+    if closing is None:
+        if function != "row_number":
+            raise Unsupported(
+                f"{function.upper()} OVER ( ) without a window is not supported",
+                hint="write [RANGE w SLIDE s] after the stream's name, or PARTITION BY window_end of an inner aggregate; "
+                "ROW_NUMBER() <= n works without a window",
+            )
+        # A row's time is no longer its own: it goes when another comes.
+        own = tuple(replace(a, time=None, time_unit_us=1) for a in node.attributes)
+        attributes = (*own, number, Attribute("op", TEXT, False, role=Role.CHANGE))
+        return RunningTop(attributes=attributes, input=node, order=order, partition=whole, limit=limit)
+    end, shift_us = closing
+    attributes = (*node.attributes, number)
+    return Rank(attributes=attributes, input=node, function=function, order=order, partition=whole, closing=end, shift_us=shift_us)
 
 
-def _closing(attributes: Attributes, partition: tuple[int, ...], function: str) -> tuple[int, int]:
-    """Return the column of a partition that says when it is complete, and what to add to it to have that W."""
+def _closing(attributes: Attributes, partition: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return the column of a partition that says when it is complete, and what to add to it to have that W; None where none does."""
     for position in partition:
         if attributes[position].role is Role.WINDOW_END:
             return position, 0
@@ -132,10 +159,7 @@ def _closing(attributes: Attributes, partition: tuple[int, ...], function: str) 
         is_bound = time is not None and time != TimeOffset() and time.least_us == time.most_us
         if time is not None and is_bound and attribute.type == TIMESTAMP and attribute.time_unit_us == 1:
             return position, 1 - time.least_us
-    raise Unsupported(
-        f"{function.upper()} OVER ( ) without a window is not supported",
-        hint="write [RANGE w SLIDE s] after the stream's name, or PARTITION BY window_end of an inner aggregate",
-    )
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +245,9 @@ class LagBinder(ExpressionBinder):
             places.append(len(node.attributes))
             if isinstance(pending, PendingRank):
                 node = rank_node(node, pending)
+                if len(self.pending) > 1 and change_position(node.attributes) is not None:
+                    message = "ROW_NUMBER() OVER ( ) without a window beside another function with OVER is not supported"
+                    raise Unsupported(message, hint="compute the others in a derived table, and number its rows")
                 continue
             attributes = node.attributes
             value, partition = pending.value, pending.partition

@@ -367,7 +367,7 @@ class NodeReader:
         return order
 
     def _rank(self, fields: Fields, outer: bool) -> logical.Node:
-        self._only(fields, "input", "function", "order_by", "partition_by")
+        self._only(fields, "input", "function", "order_by", "partition_by", "limit")
         node = self._input(fields, outer)
         function = fields.text("function")
         if function not in RANKS:
@@ -375,7 +375,11 @@ class NodeReader:
         scope = Scope(node.attributes)
         partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
         order = self._order(fields, scope) if fields.has("order_by") else []
-        return ranked(node, function, partition, tuple(order))
+        limit = fields.integer("limit") if fields.has("limit") else None
+        made = ranked(node, function, partition, tuple(order), limit)
+        if limit is not None and not isinstance(made, logical.RunningTop):
+            raise Unsupported(f"{fields.at('limit')} is for rows without a window", hint="filter by the number above")
+        return made
 
     def _lag(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "value", "offset", "partition_by")

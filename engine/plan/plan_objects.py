@@ -23,6 +23,7 @@ from millstream.engine.plan.from_binder import Environment
 from millstream.engine.plan.logical import LogicalQuery, Node
 from millstream.engine.plan.plan_nodes import Fields, NodeReader, at_path
 from millstream.engine.plan.query_options import checked_qos, query_options
+from millstream.engine.plan.running_tops import with_limits
 from millstream.engine.plan.steps import check_tables, settled
 
 PLAN_VERSION = 1
@@ -62,7 +63,8 @@ def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple
     emit = _emit(answers)
     root = NodeReader(Environment(catalog), emit, stream).read(tree, "root")
     _guarded("root", lambda: check_tables(root))
-    node, emitted = _guarded(answers.at("emit"), lambda: settled(root, emit, stream, every))
+    limited = _guarded("root", lambda: with_limits(root))
+    node, emitted = _guarded(answers.at("emit"), lambda: settled(limited, emit, stream, every))
     if any(o.name == "scale_up" for o in overrides):
         raise Unsupported("scale_up is for queries in SQL", hint="add SUM(SAMPLING_WEIGHT()) to the plan's aggregates")
     qos = Fields.of(fields.values["qos"], "qos") if fields.has("qos") else None

@@ -114,6 +114,7 @@ class _Writer:
             logical.Lag: self._lag,
             logical.Over: self._over,
             logical.Rank: self._rank,
+            logical.RunningTop: self._running_top,
             logical.Unnest: self._unnest,
         }
 
@@ -233,6 +234,15 @@ class _Writer:
         plan["input"] = self.write(node.input, outer)
         return plan
 
+    def _running_top(self, node: logical.RunningTop, outer: bool) -> Plan:
+        spell = attribute_names(node.input.attributes)
+        plan: Plan = {"op": "rank", "function": "row_number", "partition_by": [spell(p) for p in node.partition]}
+        if node.order:
+            plan["order_by"] = _order_text(node)
+        plan["limit"] = node.limit
+        plan["input"] = self.write(node.input, outer)
+        return plan
+
     def _lag(self, node: logical.Lag, outer: bool) -> Plan:
         spell = attribute_names(node.input.attributes)
         return {
@@ -346,7 +356,7 @@ def _tumbling_join(node: logical.Project) -> logical.Join | None:
     return join if starts and join.left.spec == join.right.spec and join.left.spec.kind is WindowKind.HOPPING else None
 
 
-def _order_text(node: logical.Top | logical.Rank) -> str:
+def _order_text(node: logical.Top | logical.Rank | logical.RunningTop) -> str:
     spell = attribute_names(node.input.attributes)
     return ", ".join(
         f"{spell(k.position)}{' DESC' if k.descending else ''} NULLS {'FIRST' if k.nulls_first else 'LAST'}" for k in node.order
@@ -365,7 +375,16 @@ def _alias(node: logical.Node) -> str | None:
         own = node.stream if isinstance(node, logical.Scan) else node.table
         return None if own == qualifier else qualifier
     if isinstance(
-        node, logical.Filter | logical.Split | logical.Distinct | logical.Top | logical.Lag | logical.Over | logical.Rank | logical.Window
+        node,
+        logical.Filter
+        | logical.Split
+        | logical.Distinct
+        | logical.Top
+        | logical.RunningTop
+        | logical.Lag
+        | logical.Over
+        | logical.Rank
+        | logical.Window,
     ):
         inherited = {a.qualifier for a in node.inputs[0].attributes}
         return None if qualifier in inherited else qualifier

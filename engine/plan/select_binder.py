@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
-from millstream.engine.data.types import TEXT
-from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
+from millstream.engine.data.types import BIGINT, TEXT
+from millstream.engine.expressions.build import call
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.language.statements import OrderItem, Place, SelectBody, SelectItem, SelectQuery, Star
 from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
@@ -24,7 +25,7 @@ from millstream.engine.plan.logical import (
     check_append_only,
     unique_names,
 )
-from millstream.engine.plan.over import LagBinder
+from millstream.engine.plan.over import LagBinder, PendingRank, rank_node
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.steps import (
     WINDOW_ROLES,
@@ -35,6 +36,7 @@ from millstream.engine.plan.steps import (
     check_empty,
     filtered,
     project_to,
+    relation,
     split_conditions,
     top_of,
     window_of,
@@ -70,12 +72,17 @@ class SelectBinder:
     def bind(self) -> Node:
         """Return the plan; its attributes are the answer's columns, perhaps followed by the kind of a change."""
         grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
+        if grouped and self.body.distinct_on:
+            message = "DISTINCT ON beside GROUP BY or an aggregate is not supported"
+            raise Unsupported(message, hint="aggregate in a derived table: SELECT DISTINCT ON (k) … FROM (SELECT …)")
         below = None if grouped or self.emit is None or self.emit.kind is EmitKind.CHANGES else self.emit
         source = FromBinder(self.environment, self.bind_query, below).bind(self.body.source, self.body.where)
         if isinstance(source.node, Window) and source.node.spec.kind not in PER_WINDOW:
             self.moving = source.node.spec, source.node.input.attributes
         if grouped:
             return self._grouped(source)
+        if self.body.distinct_on:
+            return self._first_of_each(source)
         if self.body.distinct and isinstance(source.node, Window) and source.node.spec.kind is not WindowKind.SESSION:
             return self._distinct_in_window(source)
         return self._plain(source)
@@ -93,8 +100,38 @@ class SelectBinder:
         binder = LagBinder(scope)
         outputs = self._outputs(binder, node.attributes)
         order = self._order(binder, outputs)
-        node = binder.extend(node)
-        return self._finish(node, outputs, order)
+        return self._finish(self._numbered(node, binder.extend(node)), outputs, order)
+
+    def _numbered(self, before: Node, after: Node) -> Node:
+        """Return the plan once rows are numbered: without a window the numbers change (K24), of rows that stand now they do not."""
+        if change_position(after.attributes) is None or change_position(before.attributes) is not None:
+            return after
+        if self.moving is not None:
+            message = f"ROW_NUMBER over [{window_text(*self.moving)}] is not supported, as that window never ends"
+            raise Unsupported(message, hint="leave the window out for all rows so far, or write [RANGE w SLIDE s]")
+        return relation(after, "f") if self.environment.finite else after
+
+    def _first_of_each(self, source: BoundFrom) -> Node:
+        """DISTINCT ON (k) … ORDER BY k, x: the row with the number 1 among those of equal k, by x (K24)."""
+        if self.query.limit is not None:
+            raise Unsupported("LIMIT with DISTINCT ON is not supported", hint="put the SELECT DISTINCT ON into a derived table")
+        node, scope = self._without_aggregate(source)
+        node = filtered(node, list(source.conditions))
+        binder = ExpressionBinder(scope)
+        outputs = self._outputs(binder, node.attributes)
+        items = [OrderItem(key, False, False, self.body.place) for key in self.body.distinct_on]
+        on = tuple(dict.fromkeys(self._order_key(item, binder, outputs).expression for item in items))
+        order = [self._order_key(item, binder, outputs) for item in self.query.order_by]
+        if {key.expression for key in order[: len(on)]} != (set(on) if order else set()):
+            problem = TypeProblem(
+                "ORDER BY must begin with the columns of DISTINCT ON",
+                hint="as in SELECT DISTINCT ON (k) … ORDER BY k, x DESC; what stands behind them says which row is the first",
+            )
+            raise self._at(self.query.order_by[0].place, problem)
+        rest = tuple((key.expression, key.descending, key.nulls_first) for key in order[len(on) :])
+        numbered = self._numbered(node, rank_node(node, PendingRank("row_number", on, rest)))
+        number = numbered.attributes[len(node.attributes)].reference(len(node.attributes))
+        return self._finish(filtered(numbered, [call("=", [number, Literal(BIGINT, 1)])]), outputs, [])
 
     def _without_aggregate(self, source: BoundFrom) -> tuple[Node, Scope]:
         """A sliding window without an aggregate gives each row as it enters; its change log (EMIT CHANGES, ISTREAM …) also as it leaves."""
@@ -173,7 +210,8 @@ class SelectBinder:
             emit = replace(emit, always=True)
         node: Node = aggregated(binder, source.node, below, spec, emit)
         conditions = [binder.resolved(c) for c in [*above, *([having] if having is not None else [])]]
-        node = binder.with_ranks(filtered(node, conditions))
+        node = filtered(node, conditions)
+        node = self._numbered(node, binder.with_ranks(node))
         outputs = [Output(o.name, binder.resolved(o.expression)) for o in outputs]
         order = [replace(k, expression=binder.resolved(k.expression)) for k in order]
         return self._finish(node, outputs, order)

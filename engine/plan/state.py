@@ -50,6 +50,8 @@ def unbounded_state(query: PhysicalQuery) -> tuple[str, ...]:
             found.append("the state of this GROUP BY grows with the number of keys; a window or [UNBOUNDED STATE n ROWS] bounds it")
         elif isinstance(recipe, recipes.AggregateRecipe | recipes.WindowRecipe) and recipe.window is not None and recipe.window.partition:
             found.append("the state of this window grows with the number of partitions")
+        elif isinstance(recipe, recipes.RunningTopRecipe) and recipe.partition:
+            found.append(f"{_rows(recipe.limit)} of each group are kept, and the groups grow with the number of keys; a window bounds them")
         elif isinstance(recipe, recipes.LagRecipe) and recipe.partition:
             found.append("the state of this LAG grows with the number of partitions")
         elif isinstance(recipe, recipes.OverRecipe) and any(map(_keeps_partitions, recipe.parts)):
@@ -90,6 +92,8 @@ def state_bound(recipe: Recipe) -> str | None:
         return f"{recipe.limit} rows an open window{ties}; till the others are dropped at most twice as many and 256"
     if isinstance(recipe, recipes.RankRecipe):
         return f"the rows of open windows, {_ABOVE}"
+    if isinstance(recipe, recipes.RunningTopRecipe):
+        return f"{_rows(recipe.limit)} of each group ever seen: GROWS WITH THE NUMBER OF KEYS" if recipe.partition else _rows(recipe.limit)
     if isinstance(recipe, recipes.LagRecipe):
         return f"{recipe.offset} rows a partition, {_ABOVE}"
     if isinstance(recipe, recipes.OverRecipe):
@@ -97,6 +101,10 @@ def state_bound(recipe: Recipe) -> str | None:
     if isinstance(recipe, recipes.RelationToStreamRecipe):
         return f"the relation, {_ABOVE.replace('rows', 'changes')}"
     return None
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"
 
 
 def _keeps_partitions(part: recipes.OverPart) -> bool:

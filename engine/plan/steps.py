@@ -220,7 +220,7 @@ def settled(
             return node, EmitSpec(EmitKind.CHANGES)
         if emit.kind is EmitKind.EVERY or emit.empty:
             _check_takes(node, emit, place)
-        return _relation(node, "f", None), emit
+        return relation(node, "f", None), emit
     if emit is None:
         return node, EmitSpec()
     if emit.kind is EmitKind.CHANGES:
@@ -267,10 +267,11 @@ def _relation_to_stream(node: Node, emit: EmitSpec | None, stream: str, every_us
             return node, EmitSpec()  # every row comes once and never goes
         message = f"{STREAM_WORDS[stream]} of rows that never leave is not supported"
         raise Unsupported(message, hint="write a window after the stream's name", **at)  # type: ignore[arg-type]
-    return _relation(node, stream, every_us), EmitSpec()
+    return relation(node, stream, every_us), EmitSpec()
 
 
-def _relation(node: Node, stream: str, every_us: int | None) -> RelationToStream:
+def relation(node: Node, stream: str, every_us: int | None = None) -> RelationToStream:
+    """Return what ISTREAM ('i'), DSTREAM ('d'), RSTREAM ('r') or EMIT FINAL ('f') of a change log gives."""
     change = change_position(node.attributes)
     attributes = tuple(a for i, a in enumerate(node.attributes) if i != change)
     return RelationToStream(attributes=attributes, input=node, stream=stream, every_us=every_us)

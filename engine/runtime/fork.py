@@ -26,7 +26,6 @@ from millstream.engine.flow.running import ALL_ROWS, RunningOperator, emitted
 from millstream.engine.language import recipes
 from millstream.engine.operators.build import build_operator, kind_of
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.runtime.blueprint import Blueprint
 from millstream.engine.state.forms import Buffer, state_record
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
@@ -150,25 +149,25 @@ class Fork:
         return logs, cursors
 
     def _stand(self, operators: list[RunningOperator]) -> None:
-        """Fold what waits, then put the standing rows of the one aggregate through what follows it."""
+        """Fold what waits, then put the standing rows of the one operator that gives changes through what follows it."""
         givers = [o for o, p in zip(operators, self._pieces, strict=True) if _gives_changes(p.recipe)]
         after = operators[operators.index(givers[0]) + 1 :] if givers else []
-        plain = givers and isinstance(givers[0].logic, RunningAggregate) and not any(o.logic.stateful and o.outputs for o in after)
-        if len(givers) != 1 or not plain:
+        standing = None
+        if len(givers) == 1 and not any(o.logic.stateful and o.outputs for o in after):
+            for operator in operators[: operators.index(givers[0]) + 1]:
+                _run(operator)
+            log = givers[0].outputs[0]
+            standing = givers[0].logic.standing(log.hi, log.watermark_us)
+        if standing is None:
             raise Unsupported(
                 "the query's operators do not know which rows of these changes are current",
                 hint="name the query, and FETCH SELECT * FROM its name",
             )
-        logic = givers[0].logic
-        assert isinstance(logic, RunningAggregate)
-        for operator in operators[: operators.index(givers[0]) + 1]:
-            _run(operator)
         for operator in after:
             for cursor in operator.inputs:
                 while cursor.take(ALL_ROWS) is not None:
                     """What was given before is part of the standing rows."""
-        log = givers[0].outputs[0]
-        log.push(LogNode(logic.standing(log.hi, log.watermark_us), log))
+        log.push(LogNode(standing, log))
         for operator in after:
             _run(operator)
 
@@ -312,4 +311,4 @@ def _run(operator: RunningOperator) -> bool:
 def _gives_changes(recipe: recipes.Recipe) -> bool:
     if isinstance(recipe, recipes.AggregateRecipe):
         return recipe.emit.kind is recipes.EmitKind.CHANGES
-    return isinstance(recipe, recipes.WindowRecipe) and recipe.changes
+    return isinstance(recipe, recipes.RunningTopRecipe) or (isinstance(recipe, recipes.WindowRecipe) and recipe.changes)

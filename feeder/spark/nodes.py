@@ -92,6 +92,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.UnnestRecipe: "UNNEST",
         recipes.TopRecipe: "ORDER BY LIMIT",
         recipes.RankRecipe: "rank",
+        recipes.RunningTopRecipe: "ROW_NUMBER without a window",
         recipes.LagRecipe: "LAG",
         recipes.OverRecipe: "OVER",
         recipes.RelationToStreamRecipe: "a relation's stream",

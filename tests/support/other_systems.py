@@ -95,11 +95,7 @@ POSTGRESQL = (
         "CREATE MATERIALIZED VIEW means AS SELECT sensor, AVG(value) FROM readings GROUP BY sensor",
         f"CREATE QUERY means AS {MEAN} GROUP BY sensor",
     ),
-    Typed(
-        "SELECT DISTINCT ON (sensor) sensor, value FROM readings ORDER BY sensor, ts DESC",
-        "SELECT sensor, value FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sensor ORDER BY ts DESC) AS n"
-        " FROM readings [RANGE 1 HOUR SLIDE 1 HOUR]) WHERE n = 1",
-    ),
+    Typed("SELECT DISTINCT ON (sensor) sensor, value FROM readings ORDER BY sensor, ts DESC"),
     Typed(
         "SELECT time_bucket('5 minutes', ts), AVG(value) FROM readings GROUP BY 1",
         "SELECT window_start, AVG(value) AS mean FROM readings [RANGE 5 MINUTES SLIDE 5 MINUTES]",
@@ -132,8 +128,7 @@ SPARK = (
     Typed("SELECT `sensor` FROM readings", "SELECT sensor FROM readings"),
     Typed(
         "SELECT sensor, value FROM readings QUALIFY ROW_NUMBER() OVER (PARTITION BY sensor ORDER BY value DESC) = 1",
-        "SELECT sensor, value FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sensor ORDER BY value DESC) AS n"
-        " FROM readings [RANGE 1 HOUR SLIDE 1 HOUR]) WHERE n = 1",
+        "SELECT sensor, value FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sensor ORDER BY value DESC) AS n FROM readings) WHERE n = 1",
     ),
     Typed(
         "SELECT * FROM (SELECT sensor, value FROM readings) PIVOT (AVG(value) FOR sensor IN ('a', 'b'))",

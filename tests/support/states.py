@@ -96,6 +96,9 @@ CASES: Mapping[str, str] = {
     "distinct_in_windows": f"SELECT DISTINCT k, window_end FROM s {HOPPING}",
     "top": f"SELECT k, v, t FROM s {TUMBLING} ORDER BY v LIMIT 2",
     "rank": f"SELECT k, v, RANK() OVER (PARTITION BY k ORDER BY v) AS r FROM s {HOPPING}",
+    "running_top": "SELECT k, v, t FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC, t) AS r FROM s) WHERE r <= 3",
+    "running_top_numbered": "SELECT t, v, r FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY t ORDER BY v) AS r FROM s) WHERE r <= 2"
+    " EMIT FINAL",
     "lag": "SELECT k, v, LAG(t) OVER (PARTITION BY k) AS before FROM s",
     "over": "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY ts) AS a, MAX(t) OVER (ORDER BY ts ROWS UNBOUNDED PRECEDING) AS b,"
     " COUNT(t) OVER (PARTITION BY t ORDER BY ts RANGE 9 MICROSECONDS PRECEDING) AS c, MEDIAN(v) OVER (ORDER BY ts ROWS 4 PRECEDING) AS d"

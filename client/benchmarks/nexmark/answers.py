@@ -68,7 +68,7 @@ ANSWERS = {
     "q18": """SELECT auction, bidder, price, channel, url, datetime, extra FROM bid
         QUALIFY ROW_NUMBER() OVER (PARTITION BY bidder, auction ORDER BY datetime DESC, arrival DESC) = 1""",
     "q19": """SELECT auction, bidder, price, channel, url, datetime, extra, place
-        FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC, datetime, arrival) place FROM bid)
+        FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC, arrival) place FROM bid)
         WHERE place <= 10""",
     "q20": """SELECT b.auction, b.bidder, b.price, b.channel, b.url, b.datetime, b.extra,
             a.itemname, a.description, a.initialbid, a.reserve, a.datetime, a.expires, a.seller, a.category, a.extra

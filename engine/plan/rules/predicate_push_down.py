@@ -13,7 +13,7 @@ from dataclasses import replace
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.language.recipes import JoinKind
 from millstream.engine.plan.join_binder import moved
-from millstream.engine.plan.logical import AsofJoin, Distinct, Filter, Join, Node, Project, TableJoin, Union, Window
+from millstream.engine.plan.logical import AsofJoin, Distinct, Filter, Join, Node, Project, RunningTop, TableJoin, Union, Window
 from millstream.engine.plan.rules.rewriting import bottom_up, filtered, is_movable, is_simple, split, substituted
 from millstream.engine.plan.windows import FORMED_FIRST
 
@@ -41,9 +41,19 @@ def _change(node: Node) -> Node:
         return _below_left(node, below)
     if isinstance(below, Window):
         return _below_window(node, below)
+    if isinstance(below, RunningTop):
+        return _below_running_top(node, below)
     if isinstance(below, Distinct):
         return replace(below, input=_change(filtered(below.input, [node.condition], node)))
     return node
+
+
+def _below_running_top(node: Filter, below: RunningTop) -> Node:
+    """Whole groups that are not wanted need not be kept."""
+    down, stay = split(node.condition, lambda used: bool(used) and used <= set(below.partition))
+    if not down:
+        return node
+    return filtered(replace(below, input=_pushed(below.input, down, node)), stay, node)
 
 
 def _below_project(node: Filter, below: Project) -> Node:

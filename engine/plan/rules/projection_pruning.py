@@ -50,6 +50,8 @@ def _prune(node: logical.Node, wanted: set[int]) -> tuple[logical.Node, Mapping]
         return _join(node, wanted)
     if isinstance(node, logical.Rank):
         return _rank(node, wanted)
+    if isinstance(node, logical.RunningTop):
+        return _running_top(node, wanted)
     if isinstance(node, logical.Over):
         return _over(node, wanted)
     if isinstance(node, logical.Window) and not node.changes:
@@ -121,6 +123,20 @@ def _rank(node: logical.Rank, wanted: set[int]) -> tuple[logical.Node, Mapping]:
         attributes=(*_kept(node, below, moved), node.attributes[width]),
     )
     return made, moved | {width: len(below.attributes)}
+
+
+def _running_top(node: logical.RunningTop, wanted: set[int]) -> tuple[logical.Node, Mapping]:
+    """Its own two columns stand last."""
+    width = len(node.input.attributes)
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.partition) | {k.position for k in node.order})
+    made = replace(
+        node,
+        input=below,
+        partition=tuple(moved[p] for p in node.partition),
+        order=tuple(replace(k, position=moved[k.position]) for k in node.order),
+        attributes=(*(replace(a, time=None, time_unit_us=1) for a in _kept(node, below, moved)), *node.attributes[width:]),
+    )
+    return made, moved | {width + i: len(below.attributes) + i for i in range(2)}
 
 
 def _over(node: logical.Over, wanted: set[int]) -> tuple[logical.Node, Mapping]:

@@ -103,6 +103,13 @@ def test_what_cannot_be_ranked_is_refused(query: str, words: str) -> None:
         SqlEngine(STREAM).select(query)
 
 
+@pytest.mark.parametrize("train", [1, 2, 4096])
+def test_a_row_that_comes_when_its_window_is_answered_is_late(train: int) -> None:
+    rows = [(1, 1, 0, 1.0), (12, 2, 0, 2.0), (3, 3, 0, 3.0), (13, 4, 0, 4.0)]
+    expected = [(1.0, 1), (2.0, 1), (4.0, 2)]
+    assert answered(f"SELECT v, ROW_NUMBER() OVER (ORDER BY v) AS r FROM s {WINDOW}", rows, train) == expected
+
+
 def test_a_plan_object_ranks_alike() -> None:
     engine = SqlEngine(STREAM)
     query = f"SELECT k, DENSE_RANK() OVER (PARTITION BY k ORDER BY v DESC) + 1 AS r FROM s {WINDOW}"
