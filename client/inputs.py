@@ -18,7 +18,7 @@ from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column, ColumnType
 from millstream.protocol.values import Number
 from millstream.protocol.values.csv import CsvRecord, tokenize
-from millstream.protocol.values.json_values import is_too_deep, read_json
+from millstream.protocol.values.json_values import is_too_deep, not_json, read_json
 from millstream.protocol.values.names import ColumnNames, left_out_note
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 class BadValue(ValueError):
-    """A value that its column cannot hold; the message names the column."""
+    """A line that is not JSON, or a value that its column cannot hold; the message says all."""
 
 
 class _Beyond(str):
@@ -304,7 +304,10 @@ class JsonLinesInput:
 
     def _row(self, raw: bytes) -> dict[str, Any]:
         self._beyond = False
-        read = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
+        try:
+            read = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else self._double)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise BadValue(not_json(error)) from None
         if not isinstance(read, dict):
             raise ValueError(f"it is {_JSON_WORDS[type(read)]}")  # noqa: TRY004
         if any(is_too_deep(value) for value in read.values()):

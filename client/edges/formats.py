@@ -22,7 +22,7 @@ from millstream.client.errors import MillstreamError
 from millstream.client.inputs import converter
 from millstream.protocol.types import Column
 from millstream.protocol.values import DEPTH_MAX
-from millstream.protocol.values.json_values import is_too_deep
+from millstream.protocol.values.json_values import is_too_deep, not_json
 
 TEXTS = ("json", "csv", "text")
 WITH_SCHEMA = ("avro", "protobuf")  # a message is bytes of any kind
@@ -66,7 +66,7 @@ def _json(value: bytes) -> Any:
     except UnicodeEncodeError:
         raise Unreadable("half of a surrogate pair in it") from None
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not JSON ({error})") from None
+        raise Unreadable(not_json(error) if isinstance(error, ValueError) else "not JSON: nested too deeply") from None
 
 
 def _record(value: bytes) -> list[str]:

@@ -32,7 +32,7 @@ def read_json(text: str) -> Any:
     try:
         return _STRICT.decode(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
+        raise ValueError(not_json(error)) from error
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -85,3 +85,10 @@ def _plain(value: Any, levels: int) -> Any:
 def normal_json(text: str) -> str:
     """Return a JSON text in the normal form; ValueError when it is none."""
     return json_text(read_json(text))
+
+
+def not_json(error: ValueError) -> str:
+    """Return what is wrong with one line that `json` could not read; the caller says which line it was."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 at byte {error.start + 1}"
+    return f"not JSON: {error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else f"not JSON: {error}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.engine.data.records import dataclass
+from millstream.protocol.values.json_values import not_json
 from millstream.protocol.values.packed import split_name, unpacked
 from millstream.server.errors import BadInput
 
@@ -76,8 +77,8 @@ def _event(line: bytes, number: int, path: Path, parse_duration: Callable[[str],
     try:
         # Numbers keep their digits: a DECIMAL must not pass through a double.
         found = json.loads(line.decode("utf-8"), parse_float=Decimal, parse_constant=str)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise BadInput(f"{where} is not a JSON object: {error}") from error
+    except ValueError as error:
+        raise BadInput(f"{where}: {not_json(error)}") from error
     if not isinstance(found, dict) or set(found) not in _KEYS:
         raise BadInput(
             f"{where} is none of the four events", hint='write {"stream": …, "row": {…}}, {"advance": …}, {"end": …} or {"cancel": …}'

@@ -153,7 +153,11 @@ def test_a_malformed_line_of_json_does_not_take_the_next_with_it() -> None:
     rows = read.rows + rest.rows
     assert [row["t"] for row in rows] == [1, 9223372036854775807, 3]
     assert math.isnan(rows[1]["v"])
-    assert [line for line, _ in rest.refused] == [2, 4, 5]
+    assert rest.refused == [
+        (2, "not JSON: Expecting ',' delimiter at character 16"),
+        (4, "not UTF-8 at byte 7"),
+        (5, "is not a JSON object: it is an array"),
+    ]
     assert rest.lines == [3, 7]
     assert rest.notes == ["left out column x, which the stream does not have"]
 
