@@ -42,8 +42,13 @@ def did_you_mean(word: str, known: Iterable[str], compared_max: int = COMPARED_M
 def near_or_listed(word: str, known: Iterable[str], nouns: str) -> str | None:
     """Return the nearest known name, else which there are: "the columns are a, b". None where there is none at all."""
     names = list(dict.fromkeys(known))
-    listed = f"the {nouns} are {', '.join(names[:LISTED_MAX])}{', …' if len(names) > LISTED_MAX else ''}" if names else None
-    return did_you_mean(word, names) or listed
+    return did_you_mean(word, names) or listed(names, nouns)
+
+
+def listed(known: Iterable[str], nouns: str) -> str | None:
+    """Return which names there are, the first of many; None where there is none."""
+    names = list(dict.fromkeys(known))
+    return f"the {nouns} are {', '.join(names[:LISTED_MAX])}{', …' if len(names) > LISTED_MAX else ''}" if names else None
 
 
 def _alike(name: str, other: str) -> int:

@@ -326,8 +326,8 @@ class ExpressionBinder:
                 return build.call("-", [self.scope.attribute(end).reference(end), Literal(INTERVAL, 1)])
         try:
             position = self.scope.find(name, qualifier)
-        except UnknownName as problem:
-            found = None if problem.hint is not None else _instead_of_column(qualifier or name)
+        except UnknownName:
+            found = None if self.scope.mend_of(name, qualifier) is not None else _instead_of_column(qualifier or name)
             if found is not None:  # among them CURRENT_TIMESTAMP and the like, which stand without parentheses
                 raise Unsupported(f"{(qualifier or name).upper()} is not supported", hint=found) from None
             raise

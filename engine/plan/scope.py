@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, UnknownName
-from millstream.engine.data.nearest import near_or_listed
+from millstream.engine.data.nearest import did_you_mean, listed
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.statements import Place
 from millstream.engine.plan.logical import Attribute, Attributes, Role
@@ -80,16 +80,22 @@ class Scope:
             return None
         return next((i for i, a in enumerate(self.attributes) if a.name == name and a.role is not Role.PLAIN and a.qualifier is None), None)
 
-    def _unknown(self, name: str, qualifier: str | None) -> UnknownName:
+    def mend_of(self, name: str, qualifier: str | None) -> str | None:
+        """Return why a name is not there, or the one that is nearest to it; None where there is nothing of that kind to say."""
         if qualifier is not None and qualifier not in self.qualifiers():
-            hint = near_or_listed(qualifier, self.qualifiers(), "names")
-            return UnknownName(f"there is no {qualifier} in FROM", hint=hint, token=qualifier)
-        for known, reason in self.hints:
-            if known == name:
-                return UnknownName(f"there is no column {name}", hint=reason, token=name)
-        candidates = [a.word for a in self.attributes if qualifier in (None, a.qualifier)]
+            return did_you_mean(qualifier, self.qualifiers())
+        reason = next((reason for known, reason in self.hints if known == name), None)
+        return reason or did_you_mean(name, self._words(qualifier))
+
+    def _words(self, qualifier: str | None) -> list[str]:
+        return [a.word for a in self.attributes if qualifier in (None, a.qualifier)]
+
+    def _unknown(self, name: str, qualifier: str | None) -> UnknownName:
+        mend = self.mend_of(name, qualifier)
+        if qualifier is not None and qualifier not in self.qualifiers():
+            return UnknownName(f"there is no {qualifier} in FROM", hint=mend or listed(self.qualifiers(), "names"), token=qualifier)
         shown = f"{qualifier}.{name}" if qualifier else name
-        return UnknownName(f"there is no column {shown}", hint=near_or_listed(name, candidates, "columns"), token=name)
+        return UnknownName(f"there is no column {shown}", hint=mend or listed(self._words(qualifier), "columns"), token=name)
 
     def of_role(self, role: Role) -> int | None:
         """Return the position of the first attribute with a role, or None."""
