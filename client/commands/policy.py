@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, in_force, show_answer, show_table
+from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, in_force, show_answer, show_table, warn
 from millstream.client.commands.record import record
 from millstream.client.errors import MillstreamError
 from millstream.client.statements import quoted
@@ -44,7 +44,8 @@ def show(name: str | None, format: str | None, connect: Connect) -> None:
     import pyarrow.compute as pc
 
     with connect() as client:
-        table = client.execute("SHOW POLICIES").to_arrow()
+        answer = client.execute("SHOW POLICIES")
+    table = answer.to_arrow()
     if name is not None:
         rows = table.filter(pc.equal(table["name"], name))
         if not rows.num_rows:
@@ -52,6 +53,8 @@ def show(name: str | None, format: str | None, connect: Connect) -> None:
     else:
         rows = in_force(table)
     show_table(rows, format)
+    for notice in answer.notices:
+        warn(notice)
 
 
 @command.command(name="set")

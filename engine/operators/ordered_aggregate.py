@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from millstream.engine.data.arrays import expanded
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
@@ -134,7 +135,7 @@ class OrderedAggregate(Operator):
             return progress(train, self.schemas[0], track)
         now = self._cells.evaluate(events.group, events.clock)
         if self._changes:
-            before = self._cells.evaluate(events.group, events.clock - self._clock.slide)
+            before = self._cells.evaluate(events.group, self._shown.asked_before(events, now.full, self._clock.slide))
             return self._change_train(train, track, before, now, events)
         group, instant = events.group[now.full], events.instant[now.full]
         final = np.lexsort((now.first, events.order[now.full]))
@@ -199,12 +200,41 @@ class OrderedAggregate(Operator):
         return keys + self._intake.nbytes() + self._cells.vectors.nbytes() + self._log.nbytes()
 
 
-@state_record("shown_bounds", 1, ("_bounds",))
+NO_CLOCK = np.iinfo(np.int64).min
+
+
+def _no_clocks() -> Int64Array:
+    return np.full(1, NO_CLOCK, dtype=np.int64)
+
+
+@state_record("shown_bounds", 2, ("_bounds", "_clocks"), added={"_clocks": _no_clocks})
 class ShownBounds:
-    """Per group id, window_start and window_end of its last '+'."""
+    """Per group id, window_start and window_end of its last '+', and the clock at which it was asked last, if it had rows then."""
 
     def __init__(self) -> None:
         self._bounds: Int64Array = np.zeros((2, 1), dtype=np.int64)
+        self._clocks = _no_clocks()
+
+    def asked_before(self, events: Events, full: npt.NDArray[np.bool_], slide: int) -> Int64Array:
+        """Return for each event the clock at which its group was asked before; `full` tells for which it has rows now.
+
+        What was shown then is evaluated there again: at another clock the same rows are put together in another way, and a sum of DOUBLEs
+        would be taken back with other last digits than it was shown with. Where nothing was shown, the window one step before has no rows.
+        """
+        missing = int(events.group.max()) + 1 - len(self._clocks)
+        if missing > 0:
+            self._clocks = np.concatenate((self._clocks, np.full(missing, NO_CLOCK, dtype=np.int64)))
+        order = np.lexsort((events.order, events.group))
+        group, clock = events.group[order], events.clock[order]
+        shown = np.where(full[order], clock, NO_CLOCK)
+        begins = np.ones(len(group), dtype=np.bool_)
+        begins[1:] = group[1:] != group[:-1]
+        previous = np.where(begins, self._clocks[group], np.concatenate((shown[:1], shown[:-1])))
+        ends = np.append(begins[1:], True)
+        self._clocks[group[ends]] = shown[ends]
+        found = np.empty(len(order), dtype=np.int64)
+        found[order] = np.where(previous == NO_CLOCK, clock - slide, previous)
+        return found
 
     def taken_back(self, events: Events, minus: Int64Array, plus: Int64Array, starts: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the bounds for the events `minus`, given that the events `plus` show `starts` and their instants."""

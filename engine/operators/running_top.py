@@ -121,9 +121,9 @@ class RunningTop(Operator):
             return progress(train, self.schemas[0])
         changed = np.repeat(np.logical_or.reduceat(entered, starts), sizes)
         kept = inside & changed
-        wanted = np.flatnonzero(kept | left)
-        rows = self._gathered(places, new, order[wanted])
-        at = np.cumsum(kept | left) - 1  # where each of the sorted rows went
+        wanted = np.sort(order[kept | left])
+        rows = self._gathered(places, new, wanted)
+        at = np.searchsorted(wanted, order)  # where each of the sorted rows went
         self._keep(TopRun(rows.take(at[kept]), groups[kept]), places, distinct(groups[changed]))
         before = np.cumsum(is_old)
         before = before - np.repeat(before[starts] - is_old[starts], sizes)  # an old row's number until now
@@ -148,9 +148,8 @@ class RunningTop(Operator):
             columns.append(concat_columns([*parts, new.columns[position]]))
         return np.lexsort((ordinals, *reversed(order_keys(columns, wanted)), groups))
 
-    def _gathered(self, places: Sequence[Int64Array], new: BufferedRows, which: Int64Array) -> BufferedRows:
-        """Return some of the old rows, which stand run by run, and the new ones behind them."""
-        rising = np.sort(which)
+    def _gathered(self, places: Sequence[Int64Array], new: BufferedRows, rising: Int64Array) -> BufferedRows:
+        """Return some of the old rows, which stand run by run, and of the new ones behind them."""
         parts: list[BufferedRows] = []
         first = 0
         for rows, at in (*((run.rows, at) for run, at in zip(self._runs, places, strict=True)), (new, None)):
@@ -159,7 +158,7 @@ class RunningTop(Operator):
             inside = rising[low:high] - first
             parts.append(rows.take(inside if at is None else at[inside]))
             first += count
-        return concat_rows(*parts).take(np.searchsorted(rising, which))
+        return concat_rows(*parts)
 
     def _keep(self, made: TopRun, places: Sequence[Int64Array], changed: Int64Array) -> None:
         """Put the groups that changed in the place of what they were."""

@@ -191,7 +191,11 @@ def _policies(host: EngineHost) -> Outcome:
         options = {**row.options, **dict(used.options)} if row.name == used.name else row.options
         rows.append((row.name, row.name == used.name, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in options.items())))
     columns = [("name", "TEXT"), ("in_use", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")]
-    return table(columns, rows, "name in_use summary")
+    answer = table(columns, rows, "name in_use summary")
+    if used.name == host.policy.name:
+        return answer
+    failed = f"{host.policy.name}, which was set last, failed; the server's log says why (policy_failed)"
+    return Outcome(answer.columns, answer.values, (failed,), answer.info)
 
 
 def _sharing(host: EngineHost) -> Outcome:

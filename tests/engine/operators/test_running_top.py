@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.data import limits
 from millstream.engine.data.errors import EngineError
+from millstream.engine.data.train import Train
 from millstream.engine.operators.running_top import RunningTop
 from millstream.engine.plan.explain import explain, explain_json
 from millstream.engine.plan.plan import plan_select
@@ -131,6 +133,22 @@ def test_rows_that_make_no_difference_are_not_kept_and_runs_stay_few() -> None:
     assert logic.state_rows() == 20
     assert len(logic._runs) <= 6
     assert sum(len(run.rows) for run in logic._runs) <= 2 * 20
+
+
+def test_a_call_takes_no_more_rows_than_its_groups_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(i, "abc"[i % 3], float(i * 7 % 11), None) for i in range(60)]
+    expected = Counter(comparable(row) for row, _ in first_rows(rows, 4))
+    calls: list[int] = []
+    changes = RunningTop._changes
+
+    def counted(self: RunningTop, train: Train) -> Train:
+        calls.append(train.rows * min(4, self.state_rows()))
+        return changes(self, train)
+
+    monkeypatch.setattr(limits, "CALL_VALUES_MAX", 20)
+    monkeypatch.setattr(RunningTop, "_changes", counted)
+    assert added_up(run(TOP.replace("<= 2", "<= 4"), rows, chunk=30)) == expected
+    assert calls == [0, *[20] * 6]  # 30 rows while nothing is kept, then 5 at a time
 
 
 @pytest.mark.parametrize(

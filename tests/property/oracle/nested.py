@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 from tests.property.oracle.expressions import Maker
-from tests.property.oracle.feeds import END, Event, Feed, selected
-from tests.property.oracle.queries import Expected, derived, from_item, grouped_query, random_grouped, random_window, selection
+from tests.property.oracle.feeds import END, Event, Feed, Row, selected
+from tests.property.oracle.queries import Expected, derived, from_item, grouped_query, random_grouped, random_window, ranked, selection
 from tests.property.oracle.scenario import Scenario
-from tests.property.oracle.values import TYPES
+from tests.property.oracle.values import TYPES, key_of
 
 OVER = ("tumbling", "hopping", "session", "sliding", "rows", "none")
 
@@ -57,11 +58,38 @@ def final_query(scenario: Scenario, number: int) -> Expected:
     return Expected(f"{head}{expected.sql} EMIT FINAL", expected.rows, way != "derived", None, shape=f"final over a {way}")
 
 
+def first_rows_query(scenario: Scenario) -> Expected:
+    """The first rows of each group so far, EMIT FINAL (K24): some of their columns, or an aggregate of them."""
+    choice, feed = scenario.choice, scenario.feed("s")
+    names = [n for n, _ in feed.columns]
+    group, by = choice.sample([n for n in names if n != "n"], 2)
+    down, limit = by == "ts" or choice.random() < 0.5, choice.randint(1, 3)  # rising by event time it is K23
+    members: dict[Any, list[Row]] = {}
+    for row in feed.rows():
+        members.setdefault(key_of(row[group]), []).append(row)
+    first = [row for mine in members.values() for row in ranked(mine, by, down)[:limit]]
+    order = f"{by}{' DESC' if down else ''}"
+    if limit == 1 and choice.random() < 0.5:
+        text = f"SELECT DISTINCT ON ({group}) {', '.join(names)} FROM {feed.sql} ORDER BY {group}, {order}"
+    else:
+        inside = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {group} ORDER BY {order}) AS place FROM {feed.sql}"
+        text = f"SELECT {', '.join(names)} FROM ({inside}) WHERE place <= {limit}"
+    inner = Feed(f"({text}) q", feed.columns)
+    inner.events = [Event(END, [(0, row) for row in first], math.inf)]
+    if choice.random() < 0.5:
+        expected = selection(choice, inner, ordered=False)
+        return Expected(f"{expected.sql} EMIT FINAL", expected.rows, False, shape="first rows")
+    inner.sql = f"({text})"
+    expected = grouped_query(choice, inner, random_window(choice, inner, "none"), alias=" q", ordered=False)
+    return Expected(expected.sql, expected.rows, False, None, True, "an aggregate over first rows")
+
+
 def nested_query(scenario: Scenario, number: int) -> Expected:
     """A subquery, a CTE or a derived stream, and something over it; twice over for some."""
     choice = scenario.choice
     if choice.random() < 0.25:
-        return changes_query(scenario) if choice.random() < 0.5 else final_query(scenario, number)
+        way = choice.random()
+        return changes_query(scenario) if way < 0.35 else final_query(scenario, number) if way < 0.65 else first_rows_query(scenario)
     feed = scenario.feed("s")
     way = choice.choice(["subquery", "cte", "derived", "derived twice"])
     text, inner = inner_feed(choice, feed)

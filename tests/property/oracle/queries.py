@@ -276,7 +276,7 @@ def distinct_query(choice: random.Random, feed: Feed) -> Expected:
     return Expected(f"SELECT DISTINCT window_start, {', '.join(names)} FROM {feed.sql} {window.sql}", rows, shape="distinct in window")
 
 
-def _ranked(rows: list[Row], name: str, down: bool) -> list[Row]:
+def ranked(rows: list[Row], name: str, down: bool) -> list[Row]:
     """By a column, equal values by arrival; NULLs last ascending, first descending."""
     given = sorted((r for r in rows if r[name] is not None), key=lambda r: Order(r[name]))
     empty = [r for r in rows if r[name] is None]
@@ -296,10 +296,10 @@ def top_query(choice: random.Random, feed: Feed) -> Expected:
     limit, ties, down = choice.randint(1, 4), choice.random() < 0.5, choice.random() < 0.5
     rows, fresh = [], Feed("", feed.columns, feed.events)
     for one in window.see(fresh, key_of, bool):
-        ranked = _ranked([r for _, _, r in sorted(one.rows, key=lambda r: r[1])], name, down)
-        cut = ranked[:limit]
+        whole = ranked([r for _, _, r in sorted(one.rows, key=lambda r: r[1])], name, down)
+        cut = whole[:limit]
         if ties and cut:
-            cut += [r for r in ranked[limit:] if key_of(r[name]) == key_of(cut[-1][name])]
+            cut += [r for r in whole[limit:] if key_of(r[name]) == key_of(cut[-1][name])]
         rows += [[r["n"], r[name]] for r in cut]
     tail = f"{' DESC' if down else ''} LIMIT {limit}{' WITH TIES' if ties else ''}"
     return Expected(f"SELECT n, {name} FROM {feed.sql} {window.sql} ORDER BY {name}{tail}", rows, late=fresh.late, shape="top")
