@@ -89,7 +89,7 @@ def test_rows_come_in_as_json_csv_and_arrow_and_each_refused_one_is_told() -> No
         await stream_and_query(client, "k TEXT, v INT")
         answer = (await rows(client, b'{"k":"a","v":1}\n{"k":"b","v":"x"}\nno\n\n{"k":"c","v":2,"w":1}\n')).json()
         assert (answer["accepted"], answer["refused_rows"]) == (2, 2)
-        assert [(one["line"], one["reason"][:8]) for one in answer["refused"]] == [(2, "column v"), (3, "is not a")]
+        assert [(one["line"], one["reason"][:8]) for one in answer["refused"]] == [(2, "column v"), (3, "not JSON")]
         assert len(answer["notes"]) == 1
         answer = (await rows(client, 'k,v\n"d,\n",3\ne,4,5\nf,y\n', CSV)).json()
         assert (answer["accepted"], [one["line"] for one in answer["refused"]]) == (1, [4, 5])

@@ -105,9 +105,13 @@ def test_what_cannot_be_ranked_is_refused(query: str, words: str) -> None:
 
 @pytest.mark.parametrize("train", [1, 2, 4096])
 def test_a_row_that_comes_when_its_window_is_answered_is_late(train: int) -> None:
-    rows = [(1, 1, 0, 1.0), (12, 2, 0, 2.0), (3, 3, 0, 3.0), (13, 4, 0, 4.0)]
-    expected = [(1.0, 1), (2.0, 1), (4.0, 2)]
-    assert answered(f"SELECT v, ROW_NUMBER() OVER (ORDER BY v) AS r FROM s {WINDOW}", rows, train) == expected
+    engine = SqlEngine("CREATE STREAM s (ts TIMESTAMP, v DOUBLE) TIMESTAMP BY ts", train=train)
+    engine.select("SELECT v, ROW_NUMBER() OVER (ORDER BY v) AS r FROM s [RANGE 10 MICROSECONDS SLIDE 10 MICROSECONDS]")
+    engine.put("s", [(1, 1.0), (12, 2.0), (3, 3.0), (13, 4.0)])
+    engine.end()
+    engine.work()
+    assert engine.rows("q") == [(1.0, 1), (2.0, 1), (4.0, 2)]
+    assert engine.account("q")["s"].late == 1
 
 
 def test_a_plan_object_ranks_alike() -> None:
