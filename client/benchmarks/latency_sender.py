@@ -125,6 +125,6 @@ def _wait_until(at_ns: int, spins: bool) -> None:
     """Sleep as long as that is safe, then spin; or nap, since spinning takes a processor from the server and from who reads."""
     while (left_s := (at_ns - time.monotonic_ns()) / 1e9) > 0:
         if left_s > SPIN_S:
-            time.sleep(left_s - SPIN_S)
+            time.sleep(left_s - SPIN_S)  # a frame is due by the clock, and nothing tells when
         elif not spins:
-            time.sleep(NAP_S)
+            time.sleep(NAP_S)  # the same; the docstring says why it does not spin

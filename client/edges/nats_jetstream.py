@@ -104,7 +104,7 @@ class NatsSource:
             except (nats.errors.TimeoutError, TimeoutError):
                 self._link.check()
                 # It gives up a little before its time; None before the time would be asked again at once.
-                time.sleep(max(0.0, wait_s - (time.monotonic() - began)))
+                time.sleep(max(0.0, wait_s - (time.monotonic() - began)))  # so that nobody asks without a pause
                 return None
             for message in found:
                 self._check_order(message.metadata.sequence.consumer)

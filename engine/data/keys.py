@@ -95,7 +95,7 @@ class NoKeys(KeyEncoder):
 
     def encode(self, columns: Sequence[Column]) -> Int64Array:
         """There is no column to tell how many rows; callers with no keys do not ask."""
-        raise NotImplementedError
+        raise NotImplementedError  # an answer would be a guess
 
     def columns(self, ids: Int64Array) -> list[Column]:
         """No columns."""

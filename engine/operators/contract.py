@@ -131,7 +131,7 @@ class Operator(ABC):
 
     def preload(self, port: int, rows: Train) -> None:
         """Take up what stands in the table behind an input when the query is attached; called after `attached`."""
-        raise NotImplementedError(f"{type(self).__name__} reads no table")
+        raise NotImplementedError(f"{type(self).__name__} reads no table")  # not abstract: most operators read none, and are not asked
 
     def wake_at_us(self) -> int | None:
         """Return the processing time of the next clock tick this operator needs, or None."""

@@ -58,7 +58,7 @@ class OrderedAggregate(Operator):
         self._positions = tuple(dict.fromkeys((*self._clock.partition, *recipe.keys)))
         self._encoder = key_encoder([inputs.fields[p].type for p in self._positions])
         self._finder = EventFinder(recipe.emit, self._clock, self._log, whole=self._whole)
-        self._shown = ShownBounds()
+        self._shown = ShownAnswers()
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take rows in; answer for those that W has passed."""
@@ -135,8 +135,9 @@ class OrderedAggregate(Operator):
             return progress(train, self.schemas[0], track)
         now = self._cells.evaluate(events.group, events.clock)
         if self._changes:
-            before = self._cells.evaluate(events.group, self._shown.asked_before(events, now.full, self._clock.slide))
-            return self._change_train(train, track, before, now, events)
+            in_turn = np.lexsort((events.order, events.group))
+            before = self._cells.evaluate(events.group, self._shown.asked_before(events, in_turn, now.full, self._clock.slide))
+            return self._change_train(train, track, before, now, events, in_turn)
         group, instant = events.group[now.full], events.instant[now.full]
         final = np.lexsort((now.first, events.order[now.full]))
         columns = [*self._keys(group), *now.columns, *self._bounds(now.start_time, instant)]
@@ -155,13 +156,15 @@ class OrderedAggregate(Operator):
         starts = start_times if self._clock.by_rank else instants - self._clock.width
         return [Column(TIMESTAMP, starts), Column(TIMESTAMP, instants)]
 
-    def _change_train(self, train: Train, track: WatermarkTrack, before: Evaluated, now: Evaluated, events: Events) -> Train:
+    def _change_train(
+        self, train: Train, track: WatermarkTrack, before: Evaluated, now: Evaluated, events: Events, in_turn: Int64Array
+    ) -> Train:
         was, is_ = before.full, now.full
         changes = Changes(before.columns, now.columns, was, is_)
         starts = np.zeros(len(was), dtype=np.int64)
         starts[is_] = now.start_time if self._clock.by_rank else events.instant[is_] - self._clock.width
         shown = starts, events.instant
-        taken_back = self._shown.taken_back(events, changes.minus, changes.plus, starts)
+        taken_back = self._shown.taken_back(events, in_turn, changes.minus, changes.plus, starts)
         for old, new in zip(taken_back, shown, strict=True):
             changes.append(Column(TIMESTAMP, np.concatenate((old, new[changes.plus]))))
         first = np.zeros(len(was), dtype=np.int64)
@@ -208,15 +211,17 @@ def _no_clocks() -> Int64Array:
 
 
 @state_record("shown_bounds", 2, ("_bounds", "_clocks"), added={"_clocks": _no_clocks})
-class ShownBounds:
+class ShownAnswers:
     """Per group id, window_start and window_end of its last '+', and the clock at which it was asked last, if it had rows then."""
 
     def __init__(self) -> None:
         self._bounds: Int64Array = np.zeros((2, 1), dtype=np.int64)
         self._clocks = _no_clocks()
 
-    def asked_before(self, events: Events, full: npt.NDArray[np.bool_], slide: int) -> Int64Array:
+    def asked_before(self, events: Events, order: Int64Array, full: npt.NDArray[np.bool_], slide: int) -> Int64Array:
         """Return for each event the clock at which its group was asked before; `full` tells for which it has rows now.
+
+        `order`, here and below, has the events group by group, each in turn.
 
         What was shown then is evaluated there again: at another clock the same rows are put together in another way, and a sum of DOUBLEs
         would be taken back with other last digits than it was shown with. Where nothing was shown, the window one step before has no rows.
@@ -224,7 +229,6 @@ class ShownBounds:
         missing = int(events.group.max()) + 1 - len(self._clocks)
         if missing > 0:
             self._clocks = np.concatenate((self._clocks, np.full(missing, NO_CLOCK, dtype=np.int64)))
-        order = np.lexsort((events.order, events.group))
         group, clock = events.group[order], events.clock[order]
         shown = np.where(full[order], clock, NO_CLOCK)
         begins = np.ones(len(group), dtype=np.bool_)
@@ -236,12 +240,13 @@ class ShownBounds:
         found[order] = np.where(previous == NO_CLOCK, clock - slide, previous)
         return found
 
-    def taken_back(self, events: Events, minus: Int64Array, plus: Int64Array, starts: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def taken_back(
+        self, events: Events, order: Int64Array, minus: Int64Array, plus: Int64Array, starts: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
         """Return the bounds for the events `minus`, given that the events `plus` show `starts` and their instants."""
         size = int(events.group.max()) + 1
         if size > self._bounds.shape[1]:
             self._bounds = np.concatenate((self._bounds, np.zeros((2, size), dtype=np.int64)), axis=1)
-        order = np.lexsort((events.order, events.group))
         group = events.group[order]
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order), dtype=np.int64)

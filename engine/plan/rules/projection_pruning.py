@@ -7,6 +7,7 @@ rows in their state.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from millstream.engine.expressions.ir import columns_used
 from millstream.engine.plan import logical
@@ -110,33 +111,31 @@ def _window(node: logical.Window, wanted: set[int]) -> tuple[logical.Node, Mappi
     return replace(node, input=below, spec=spec, attributes=_kept(node, below, moved) + bounds), mapping
 
 
-def _rank(node: logical.Rank, wanted: set[int]) -> tuple[logical.Node, Mapping]:
-    """Its own column stands last; what parts and orders the rows is read."""
+def _numbered(node: logical.Rank | logical.RunningTop, wanted: set[int]) -> tuple[logical.Node, Mapping, dict[str, Any]]:
+    """Return what is below one that numbers rows, whose own columns stand last, and its partition and order there, which are read."""
     width = len(node.input.attributes)
     below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.partition) | {k.position for k in node.order})
-    made = replace(
-        node,
-        input=below,
-        partition=tuple(moved[p] for p in node.partition),
-        order=tuple(replace(k, position=moved[k.position]) for k in node.order),
-        closing=moved[node.closing],
-        attributes=(*_kept(node, below, moved), node.attributes[width]),
-    )
-    return made, moved | {width: len(below.attributes)}
+    own = range(width, len(node.attributes))
+    changed = {
+        "input": below,
+        "partition": tuple(moved[p] for p in node.partition),
+        "order": tuple(replace(k, position=moved[k.position]) for k in node.order),
+    }
+    return below, moved | {place: len(below.attributes) + i for i, place in enumerate(own)}, changed
+
+
+def _rank(node: logical.Rank, wanted: set[int]) -> tuple[logical.Node, Mapping]:
+    """Its own column is the number."""
+    below, moved, changed = _numbered(node, wanted)
+    attributes = (*_kept(node, below, moved), *node.attributes[len(node.input.attributes) :])
+    return replace(node, **changed, closing=moved[node.closing], attributes=attributes), moved
 
 
 def _running_top(node: logical.RunningTop, wanted: set[int]) -> tuple[logical.Node, Mapping]:
-    """Its own two columns stand last."""
-    width = len(node.input.attributes)
-    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.partition) | {k.position for k in node.order})
-    made = replace(
-        node,
-        input=below,
-        partition=tuple(moved[p] for p in node.partition),
-        order=tuple(replace(k, position=moved[k.position]) for k in node.order),
-        attributes=(*(replace(a, time=None, time_unit_us=1) for a in _kept(node, below, moved)), *node.attributes[width:]),
-    )
-    return made, moved | {width + i: len(below.attributes) + i for i in range(2)}
+    """Its own columns are the number and the kind of the change."""
+    below, moved, changed = _numbered(node, wanted)
+    kept = tuple(replace(a, time=None, time_unit_us=1) for a in _kept(node, below, moved))
+    return replace(node, **changed, attributes=(*kept, *node.attributes[len(node.input.attributes) :])), moved
 
 
 def _over(node: logical.Over, wanted: set[int]) -> tuple[logical.Node, Mapping]:

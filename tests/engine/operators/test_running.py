@@ -10,19 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.engine_run import SECOND, SqlEngine
+from tests.support.trains import run_once
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts"
 
 
 def run(query: str, rows: list[Any], train: int = 4096, chunk: int = 3) -> list[Any]:
-    engine = SqlEngine(STREAM, train=train)
-    engine.select(query)
-    for start in range(0, len(rows), chunk):
-        engine.put("s", rows[start : start + chunk])
-        engine.work()
-    engine.end()
-    engine.work()
-    return engine.rows("q")
+    return run_once([STREAM], query, {"s": rows}, train, chunk).rows("q")
 
 
 def added_up(changes: list[Any]) -> Counter[Any]:

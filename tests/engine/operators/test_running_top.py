@@ -17,6 +17,7 @@ from millstream.engine.plan.explain import explain, explain_json
 from millstream.engine.plan.plan import plan_select
 
 from tests.support.engine_run import SqlEngine
+from tests.support.trains import run_once
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k TEXT, x DOUBLE, tag TEXT) TIMESTAMP BY ts DELAY 2 MICROSECONDS"
 NUMBERED = "ROW_NUMBER() OVER (PARTITION BY k ORDER BY x DESC) AS r"
@@ -35,14 +36,7 @@ SHAPES = (st.sampled_from([1, 2, 4096]), st.integers(1, 7))
 
 
 def run(query: str, rows: list[Any], train: int = 4096, chunk: int = 3) -> list[Any]:
-    engine = SqlEngine(STREAM, train=train)
-    engine.select(query)
-    for start in range(0, len(rows), chunk):
-        engine.put("s", rows[start : start + chunk])
-        engine.work()
-    engine.end()
-    engine.work()
-    return engine.rows("q")
+    return run_once([STREAM], query, {"s": rows}, train, chunk).rows("q")
 
 
 def comparable(row: Any) -> tuple[Any, ...]:
