@@ -2,8 +2,8 @@
 
 Benchmarks are found in the entry point group `millstream.benchmarks`, so that no folder needs to import another's. A name that no benchmark
 has stands for all that begin with it: `chain` is `chain-engine` and `chain-tcp`. Several run in a process each, so that none inherits
-another's memory. One that makes its events itself has a function `write` beside it in its
-module: it takes parts, `--events`, `--seed` and `--write`.
+another's memory. One that makes its events itself has a function `write` beside it in its module: it takes parts,
+`--events`, `--seed` and `--write`.
 """
 
 from __future__ import annotations
