@@ -65,27 +65,27 @@ class AvroSchema:
         except (SchemaParseException, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             self._file.fail(f"not an Avro schema: {_said(error)}", f'"{getattr(error, "name", None)}"')
         self._named: dict[str, _Weight | None] = {}  # None: while it is being looked at
-        weight = self._weigh(self.parsed, "", LEVELS_MAX)
+        weight = self._weigh(self.parsed, LEVELS_MAX)
         self.growth = Growth(weight.memory, max(Growth().per_byte, weight.per_byte))
         if weight.memory > DECODED_BYTES_MAX // 2:
             self._file.fail("too many fields")
 
-    def _weigh(self, schema: Any, namespace: str, levels: int) -> _Weight:
+    def _weigh(self, schema: Any, levels: int) -> _Weight:
         if levels == 0:
             self._file.fail(f"types nested deeper than {LEVELS_MAX} levels")
         if isinstance(schema, list):
-            parts = [self._weigh(part, namespace, levels) for part in schema]
+            parts = [self._weigh(part, levels) for part in schema]
             if not parts:
                 self._file.fail("a union without types", "[]")
             per_byte = max(max(part.per_byte, part.memory / (1 + part.least)) for part in parts)
             return _Weight(1 + min(part.least for part in parts), max(part.memory for part in parts), per_byte)
         kind = schema["type"] if isinstance(schema, dict) else schema
         if isinstance(kind, dict | list):
-            return self._weigh(kind, namespace, levels)
+            return self._weigh(kind, levels)
         if kind in _BYTES_MIN:
             return _Weight(_BYTES_MIN[kind], VALUE_BYTES)
         if kind in ("array", "map"):
-            return self._weigh_many(schema, kind, namespace, levels)
+            return self._weigh_many(schema, kind, levels)
         if not isinstance(schema, dict):
             return self._weigh_named(kind)
         name = schema["name"]
@@ -97,15 +97,15 @@ class AvroSchema:
             self._named[name] = _Weight(schema["size"], VALUE_BYTES)
         else:
             self._named[name] = None
-            fields = [(field["name"], self._weigh(field["type"], namespace, levels - 1)) for field in schema["fields"]]
+            fields = [(field["name"], self._weigh(field["type"], levels - 1)) for field in schema["fields"]]
             memory = RECORD_BYTES + sum(field_bytes(name) + part.memory for name, part in fields)
             self._named[name] = _Weight(
                 sum(part.least for _, part in fields), memory, max((part.per_byte for _, part in fields), default=0.0)
             )
         return self._weigh_named(name)
 
-    def _weigh_many(self, schema: Any, kind: str, namespace: str, levels: int) -> _Weight:
-        item = self._weigh(schema["items" if kind == "array" else "values"], namespace, levels - 1)
+    def _weigh_many(self, schema: Any, kind: str, levels: int) -> _Weight:
+        item = self._weigh(schema["items" if kind == "array" else "values"], levels - 1)
         if kind == "map":
             item = _Weight(item.least + 1, item.memory + VALUE_BYTES + field_bytes(""), item.per_byte)
         if item.least == 0:
