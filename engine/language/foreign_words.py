@@ -181,17 +181,15 @@ CLAUSES = (
     ),
     ("TABLESAMPLE (", "PostgreSQL, Spark", "take a share of the keys, as in WHERE id % 10 = 0; under overload a class with SHED samples"),
     ("FOR UPDATE | FOR SHARE", "PostgreSQL", "nothing is locked; leave it out"),
-    ("LEFT SEMI | SEMI", "Spark", "write JOIN, and SELECT DISTINCT if a row may find several"),
-    ("LEFT ANTI | ANTI", "Spark", "write a LEFT JOIN b ON … WITHIN 10 SECONDS WHERE b.k IS NULL"),
     (
-        "NOT IN ( SELECT | NOT EXISTS ( SELECT",
-        "PostgreSQL, Spark, Flink",
-        "write a LEFT JOIN b ON a.k = b.k WITHIN 10 SECONDS WHERE b.k IS NULL; a table takes no WITHIN",
+        "LEFT SEMI | SEMI",
+        "Spark",
+        "write WHERE k IN (SELECT k FROM …), of a table or the same window; or JOIN, and SELECT DISTINCT if a row may find several",
     ),
     (
-        "IN ( SELECT | EXISTS ( SELECT",
-        "PostgreSQL, Spark, Flink",
-        "join it in FROM: a JOIN b ON a.k = b.k WITHIN 10 SECONDS; a table takes no WITHIN",
+        "LEFT ANTI | ANTI",
+        "Spark",
+        "write WHERE NOT EXISTS (SELECT …), of a table or the same window; or LEFT JOIN b ON … WITHIN 10 SECONDS WHERE b.k IS NULL",
     ),
     ("NATURAL", "PostgreSQL, Spark", "write JOIN … USING (column, …) with a time bound"),
     (
