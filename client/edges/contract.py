@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 ENTRY_POINTS = "millstream.connectors"
@@ -30,8 +30,7 @@ class Unreadable(Exception):
     """A message that is not of its format."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message of a source: bytes for the source's format to read, or values by name where there is nothing to read.
 
     `time_us` is when the other side says that it came (microseconds since 1970), None where it does not say. `header` is the first line of
@@ -47,11 +46,10 @@ class Message:
     @property
     def size(self) -> int:
         """About how many bytes its value has."""
-        if isinstance(self.value, bytes):
-            return len(self.value)
-        return sum(
-            NUMBER_BYTES if type(v) in NUMBERS else len(v) if isinstance(v, str | bytes) else len(str(v)) for v in self.value.values()
-        )
+        value = self.value
+        if isinstance(value, bytes):
+            return len(value)
+        return sum([NUMBER_BYTES if type(v) in NUMBERS else len(v) if isinstance(v, str | bytes) else len(str(v)) for v in value.values()])
 
 
 @dataclass(frozen=True, slots=True)
