@@ -31,6 +31,7 @@ SUMMARIES = {
     "policy": "List, show, set and trace the scheduling policy.",
     "top": "Watch queries, queues, latency, policy and shedding.",
     "record": "Record a running server into FILE.",
+    "advise": "Advise on the scheduling policy.",
     "connect": "Run the sources and sinks that CREATE SOURCE and CREATE SINK have made, until it is stopped.",
     "gateway": "Let clients of PostgreSQL speak to a server.",
     "run": "Run a script on files, without a server.",
