@@ -30,6 +30,7 @@ SUMMARIES = {
     "feed": "Replay stored data into a stream with Spark.",
     "policy": "List, show, set and trace the scheduling policy.",
     "top": "Watch queries, queues, latency, policy and shedding.",
+    "console": "Show a server in a browser, until SIGTERM or Ctrl-C: what runs, how fast, under which policy.",
     "record": "Record a running server into FILE.",
     "advise": "Advise on the scheduling policy.",
     "connect": "Run the sources and sinks that CREATE SOURCE and CREATE SINK have made, until it is stopped.",
