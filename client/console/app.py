@@ -33,6 +33,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 STATEMENT_BYTES_MAX = 262_144
 STATEMENT_S_MAX = 60.0
 SIMULATE_S_MAX = 240.0  # with the server's answer before it
+ADVISE_S_MAX = 1_200.0
 ENTER_S_MAX = 10.0
 ROWS_SHOWN_MAX = 1_000
 PAGES_MAX = 32
@@ -137,6 +138,9 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
     async def simulate(request: Request) -> Response:
         return await _answered(request, lambda asked: desk.simulations.simulate(desk, _token(request), asked), SIMULATE_S_MAX)
 
+    async def advise(request: Request) -> Response:
+        return await _answered(request, lambda asked: desk.simulations.advise(desk, _token(request), asked), ADVISE_S_MAX)
+
     async def live(socket: WebSocket) -> None:
         await _live(desk, socket)
 
@@ -146,6 +150,7 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
         Route("/api/statement", statement, methods=["POST"]),
         Route("/api/decisions", look, methods=["POST"]),
         Route("/api/simulate", simulate, methods=["POST"]),
+        Route("/api/advise", advise, methods=["POST"]),
         WebSocketRoute("/api/live", live),
     ]
     return Guard(Starlette(routes=routes), names)

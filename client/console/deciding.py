@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from millstream.client.advice import OBJECTIVES
 from millstream.client.console.pages import Connector
 from millstream.client.errors import MillstreamError
 
@@ -25,6 +28,7 @@ SPANS_TOLD_MAX = 4_000
 LAST_S_MAX = 3_600.0
 POLICIES_MAX = 12
 SIMULATION_S_MAX = 120.0
+MINUTES_MAX = 10.0
 OUTPUT_BYTES_MAX = 1_048_576
 POLICY = re.compile(r"[A-Za-z0-9_:=+.-]{1,200}")
 """A policy as `simulate` takes it, with its options; `user:file=…` has a path, which this keeps out."""
@@ -76,7 +80,7 @@ def digest(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Simulations:
-    """Runs one simulation at a time."""
+    """Runs one simulation, or one search for advice, at a time."""
 
     def __init__(self, seconds_max: float = SIMULATION_S_MAX) -> None:
         self._busy = False
@@ -87,13 +91,34 @@ class Simulations:
 
         MillstreamError when another simulation runs, nothing was kept, or it takes too long; ValueError for a request that is none.
         """
-        last_s = _number(asked, "last_s", LAST_S_MAX)
         policies = asked.get("policies")
         if not isinstance(policies, list) or not 0 < len(policies) <= POLICIES_MAX:
             raise ValueError(f"policies is a list of 1 to {POLICIES_MAX}")
         for policy in policies:
             if not isinstance(policy, str) or not POLICY.fullmatch(policy) or policy.startswith("-"):
                 raise ValueError(f"{policy!r} is no policy that can be simulated here")
+        words = ("simulate", "--policy", ",".join(policies), "--format", "json")
+        text, notices = await self._about_the_last(connections, token, asked, words, self._seconds_max)
+        return {"runs": [json.loads(line) for line in text.splitlines()], "notices": notices}
+
+    async def advise(self, connections: Connector, token: str | None, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return the advice on what arrived in the last `last_s`, as `millstream.client.advice` gives it, sought for `minutes`.
+
+        MillstreamError and ValueError as `simulate`.
+        """
+        objective = asked.get("objective")
+        if objective not in OBJECTIVES:
+            raise ValueError(f"objective is one of {', '.join(OBJECTIVES)}")
+        minutes = _number(asked, "minutes", MINUTES_MAX)
+        words = ("advise", "--objective", objective, "--minutes", str(minutes), "--processes", "1", "--format", "json")
+        text, notices = await self._about_the_last(connections, token, asked, words, self._seconds_max + 90 * minutes)
+        return {"advice": json.loads(text), "notices": notices}
+
+    async def _about_the_last(
+        self, connections: Connector, token: str | None, asked: dict[str, Any], words: tuple[str, ...], seconds_max: float
+    ) -> tuple[str, list[str]]:
+        """Return what a command printed about what arrived in the last `last_s`, and the server's notices."""
+        last_s = _number(asked, "last_s", LAST_S_MAX)
         if self._busy:
             raise MillstreamError("overloaded", "another simulation is under way", "try again when it has ended")
         self._busy = True
@@ -104,31 +129,33 @@ class Simulations:
             with TemporaryDirectory(prefix="millstream-console-") as folder:
                 file = Path(folder) / "arrivals.recording"
                 await asyncio.to_thread(file.write_text, lines, "utf-8")
-                runs = await self._run("simulate", str(file), "--policy", ",".join(policies), "--format", "json")
-            return {"runs": [json.loads(line) for line in runs.splitlines()], "notices": answer.notices}
+                return await _printed((words[0], str(file), *words[1:]), seconds_max), answer.notices
         finally:
             self._busy = False
 
-    async def _run(self, *words: str) -> str:
-        """Return what a command of ours printed. MillstreamError when it fails or takes too long; then it is ended."""
-        command = ("-c", "from millstream.client.cli import main; main()", *words)
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=pipe, stderr=pipe, stdin=asyncio.subprocess.DEVNULL)
-        try:
-            async with asyncio.timeout(self._seconds_max):
-                out, said = await process.communicate()
-        except TimeoutError:
-            hint = "choose fewer policies or a shorter time"
-            raise MillstreamError("timeout", f"the simulation took longer than {self._seconds_max:g} s and was ended", hint) from None
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
-            lines = said.decode(errors="replace").strip().splitlines()
-            raise MillstreamError("invalid", f"the simulation failed: {lines[-1] if lines else process.returncode}")
-        return out.decode()[:OUTPUT_BYTES_MAX]
+
+async def _printed(words: tuple[str, ...], seconds_max: float) -> str:
+    """Return what a command of ours printed. MillstreamError when it fails or takes too long; then it is ended with all that it began."""
+    command = ("-c", "from millstream.client.cli import main; main()", *words)
+    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=pipe, stderr=pipe, stdin=nothing, start_new_session=True, limit=OUTPUT_BYTES_MAX
+    )
+    try:
+        async with asyncio.timeout(seconds_max):
+            out, said = await process.communicate()
+    except TimeoutError:
+        hint = "choose fewer policies or a shorter time"
+        raise MillstreamError("timeout", f"the simulation took longer than {seconds_max:g} s and was ended", hint) from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    if process.returncode:
+        lines = said.decode(errors="replace").strip().splitlines()
+        raise MillstreamError("invalid", f"the simulation failed: {lines[-1] if lines else process.returncode}")
+    return out.decode()
 
 
 def _number(asked: dict[str, Any], name: str, most: float) -> float:

@@ -223,6 +223,10 @@ def test_a_simulation_is_one_at_a_time_bounded_and_of_policies_only() -> None:
         with pytest.raises(MillstreamError, match="another simulation"):
             await simulations.simulate(connections, None, asked)
         assert [run["results"] for run in (await first)["runs"]] == [100.0, 100.0]
+        advice = await simulations.advise(connections, None, {"last_s": 60.0, "objective": "p99", "minutes": 0.02})
+        assert advice["advice"]["present"].startswith("fcfs")
+        with pytest.raises(ValueError, match="objective"):
+            await simulations.advise(connections, None, {"last_s": 60.0, "objective": "luck", "minutes": 0.02})
         with pytest.raises(MillstreamError, match=r"longer than 0\.01 s"):
             await Simulations(0.01).simulate(connections, None, asked)
         with pytest.raises(MillstreamError, match="the simulation failed"):

@@ -155,6 +155,9 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
             compared = page.get_by_role("table", name="Policies compared")
             await compared.get_by_role("rowheader", name="bsd-log", exact=True).wait_for()
             assert await compared.get_by_role("row").count() == 5
+            await page.get_by_label("How long to try").select_option("0.2")
+            await page.get_by_role("button", name="Ask the advisor").click()
+            await page.get_by_text(re.compile("Keep what you have|Proposal: ")).wait_for()
             await compared.get_by_role("button", name="Use hnr", exact=True).click()
             await page.get_by_text("Before it was fcfs (level=query).").wait_for()
             await page.get_by_text(re.compile(r"^Policy hnr")).wait_for()

@@ -139,6 +139,47 @@ function whatIfCard({ link, store, use }) {
   };
 }
 
+const OBJECTIVES = [["p99", "latency p99"], ["slowdown", "slowdown"], ["utility", "utility"], ["memory", "memory"]];
+
+function advisorCard({ link, store, use }) {
+  const why = store.refusal("admin");
+  const told = h("p", { class: "quiet", role: "status" }, "The advisor tries every policy on what arrived, checks the best with other seeds and more load, and proposes one.");
+  const results = h("div", {});
+  const objective = h("select", { "aria-label": "What is to be good" }, OBJECTIVES.map(([value, title]) => h("option", { value }, title)));
+  const span = h("select", { "aria-label": "Advise on the last" }, SPANS.map(([value, title]) => h("option", { value, selected: value === "3600" }, title)));
+  const minutes = h("select", { "aria-label": "How long to try" }, [0.2, 1, 3, 10].map((value) => h("option", { value, selected: value === 1 }, figures.duration(value * 60000))));
+  const ask = async () => {
+    say(told, "Trying policies …");
+    results.replaceChildren();
+    try {
+      const asked = { objective: objective.value, last_s: Number(span.value), minutes: Number(minutes.value) };
+      const { advice } = await link.post("advise", asked);
+      say(told, `${figures.count(advice.recorded_rows)} rows in ${figures.duration(advice.recorded_s * 1000)}, ${advice.runs} runs. In force: ${advice.present}, with ${figures.number(advice.present_value)} (${advice.words}).`);
+      results.replaceChildren(...proposal(advice, why, use));
+    } catch (refusal) {
+      say(told, refusal.message);
+    }
+  };
+  const choices = h("div", { class: "row" }, h("label", {}, "Good ", objective), h("label", {}, "on the last ", span), h("label", {}, "try for ", minutes), action("Ask the advisor", why, ask, { class: "main" }));
+  return card("The advisor", null, choices, why && h("p", { class: "why" }, why), told, results);
+}
+
+function proposal(advice, why, use) {
+  const found = advice.proposed;
+  if (found === null) return [h("p", { class: "told good" }, `Keep what you have: ${advice.reason}`)];
+  const gain = ({ present, proposed, share, ci95 }) => `${figures.number(present)} → ${figures.number(proposed)}, ${figures.percent(100 * share)} ± ${figures.percent(100 * ci95)}`;
+  const worse = [
+    ...found.worse.map((one) => `${one.words}: ${figures.number(one.present)} → ${figures.number(one.proposed)}`),
+    ...found.slower.map((one) => `p99 of query ${one.query}: ${figures.duration(one.present_ms)} → ${figures.duration(one.proposed_ms)}`),
+  ];
+  const apply = action(`Use ${found.policy}`, why, () => use({ name: found.policy.split(":")[0], options: optionsOf(found.policy) }), { class: "main" });
+  return [
+    h("div", { class: "told good" }, h("p", {}, h("strong", {}, `Proposal: ${found.policy}`)),
+      h("p", {}, `Gain now: ${gain(found.gain)}`), h("p", {}, `With 20% more load: ${gain(found.gain_at_more_load)}`), apply),
+    worse.length > 0 && h("div", { class: "told bad" }, h("p", {}, "Could get worse"), h("ul", {}, worse.map((line) => h("li", {}, line)))),
+  ].filter(Boolean);
+}
+
 function comparison(runs, store, use) {
   const best = Object.fromEntries(MEASURES.map(([key, , , sense]) => [key, bestOf(runs.map((run) => run[key]), sense)]));
   const why = store.refusal("admin");
@@ -220,6 +261,7 @@ export function policiesPage({ link, store }) {
   const page = {
     element: h("div", {}, h("h1", {}, "Policies"),
       card("In force", back, now, told),
+      advisorCard({ link, store, use }),
       card("All policies", h("div", { class: "row" }, table.counted, table.search),
         h("p", { class: "why" }, why ?? "A switch takes effect with the next order; queues and states stay as they are."), bar, table.element),
       decidingCard({ link, store }), whatIf.element),
