@@ -32,6 +32,7 @@ SUMMARIES = {
     "top": "Watch queries, queues, latency, policy and shedding.",
     "console": "Show a server in a browser, until SIGTERM or Ctrl-C: what runs, how fast, under which policy.",
     "record": "Record a running server into FILE.",
+    "advise": "Advise on the scheduling policy.",
     "connect": "Run the sources and sinks that CREATE SOURCE and CREATE SINK have made, until it is stopped.",
     "gateway": "Let clients of PostgreSQL speak to a server.",
     "run": "Run a script on files, without a server.",
