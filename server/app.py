@@ -48,7 +48,7 @@ from millstream.server.host import running
 from millstream.server.host.arrival_clock import ArrivalClock, Report
 from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.intake import StreamIntake
-from millstream.server.host.live_runtime import LiveRuntime
+from millstream.server.host.live_runtime import LiveRuntime, RingBounds
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.host.server_files import FileRules
 from millstream.server.journal.store import Store
@@ -229,8 +229,13 @@ class Application:
             aging=config.estimate_aging,
             load=config.load,
             placed=workers_of(config) > 1,
+            kept=self._ring_bounds(),
         )
         return self.runtime
+
+    def _ring_bounds(self) -> RingBounds | None:
+        kept_s = self.config.recording_kept_s
+        return RingBounds(int(kept_s * NS_PER_S), self.config.recording_bytes_max) if kept_s else None
 
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""

@@ -213,6 +213,16 @@ class Config:
         512 * 2**20, "limits", "Results kept for all queries together. With many queries, each one keeps less.", least=0
     )
     results_kept_s: float = setting(3600.0, "limits", "How long results are kept at most.", least=0)
+    recording_kept_s: float = setting(
+        3600.0,
+        "limits",
+        "How long the server keeps counts of what arrives, for `millstream record --last` and `millstream advise`. "
+        "0 means that it keeps none.",
+        least=0,
+    )
+    recording_bytes_max: int = setting(
+        64 * 2**20, "limits", "Memory of these counts. The oldest go first; a busy source fills 7 MB an hour.", least=2**20
+    )
 
     server_memory_bytes_max: int = setting(
         0,

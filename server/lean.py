@@ -1,4 +1,4 @@
-"""Small means by which processes and threads cost less: no pandas where nobody uses it, a low priority where nobody waits."""
+"""Small means by which processes and threads cost less: no pandas where nobody uses it, a low priority where nobody waits, few arenas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 
 BEHIND = 10  # the niceness of threads that nobody waits for
+ARENAS_MAX = 2  # one for the thread that others rarely meet, one for where they do
+_M_ARENA_MAX = -8  # of malloc.h
 
 
 class _NoPandas(MetaPathFinder):
@@ -46,3 +48,17 @@ def give_way() -> None:
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEHIND)
+
+
+def share_arenas() -> None:
+    """Let all threads take memory from the same two arenas, where the system's library is glibc.
+
+    It would make one for each thread that finds the others busy, and each keeps for itself what it once had: a server that was under
+    load went on growing by what its threads had freed (25 MB in four minutes, against 3).
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_M_ARENA_MAX, ARENAS_MAX)

@@ -36,9 +36,11 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 def command(config_file: Path | None, **flags: Any) -> None:
     """Run the server until SIGTERM or Ctrl-C."""
     from millstream.server.errors import ServerError
-    from millstream.server.lean import keep_pandas_out
+    from millstream.server.lean import keep_pandas_out, share_arenas
 
     keep_pandas_out()
+    share_arenas()
+    share_arenas()
     from millstream.scheduler.errors import SchedulerError
     from millstream.server.live import serve
 

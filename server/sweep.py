@@ -19,6 +19,7 @@ from millstream.server.watch.memory_watch import give_back
 if TYPE_CHECKING:
     from millstream.scheduler.placement import Move
     from millstream.server.app import Application
+    from millstream.server.host.load_ring import LoadRing
     from millstream.server.workers.pool import Workers
 
 SWEEP_S = 0.05
@@ -28,6 +29,7 @@ ARCHIVE_ROUNDS = 20  # rounds between two looks at what is due for archives
 JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
 WATCH_S = 1.0  # between two looks at the targets of queries, less where the optimiser is to settle sooner
 CHECKPOINT_RETRY_NS = 5_000_000_000  # everything stands still while one is copied, so a disk that is full is not asked all the time
+RING_ROUNDS = 20  # rounds between two looks at the counts of what came
 LAW_ROUNDS = 200  # rounds between two looks at the conservation law
 
 
@@ -61,6 +63,7 @@ class Sweep:
         self._looking = False
         self._coming_due = False
         self._polling = False
+        self._marking = False
         self._checkpointing = False
         self._archiving = False
         self._checkpoint_from_ns = 0
@@ -102,6 +105,8 @@ class Sweep:
         if self._round % ARCHIVE_ROUNDS == 0 and not self._archiving:
             self._archiving = True
             application.loop.create_task(self._archive())
+        if self._round % RING_ROUNDS == 0:
+            self._look_at_ring()
         if self._round % self._watch_rounds == 0:
             self._look_at_targets()
         if self._round % LAW_ROUNDS == 0:
@@ -163,6 +168,23 @@ class Sweep:
             self.application.feeds.settle(found)
         if feed.tell_deserted() and not self.application.stopping:
             self.application.loop.create_task(self.application.call(running.desert, self.application.host, feed.query))
+
+    def _look_at_ring(self) -> None:
+        """Note what operators have done so far, on the thread that executes statements, where that is due."""
+        ring = self.application.runtime.ring
+        if ring is None or self._marking or self.application.stopping or not ring.wants_mark(self.application.runtime.arrival_ns()):
+            return
+        self._marking = True
+        self.application.loop.create_task(self._mark(ring))
+
+    async def _mark(self, ring: LoadRing) -> None:
+        from millstream.server.host.recordings import marked  # only a server to which something has come needs it
+
+        application = self.application
+        try:
+            ring.set_mark(await application.call(marked, application.runtime.scheduler, application.host.network))
+        finally:
+            self._marking = False
 
     def _look_at_targets(self) -> None:
         """One look at a time, on the thread that executes statements."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.client.connection import Answer
 
 SECONDS_MAX = 1e9
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 START_S_MAX = 10.0  # a busy machine may take this long to load the server
 ASK_AGAIN_S = 0.1
 TOLD_ALWAYS = ("disconnected", "resumed", "shed")  # codes of notices that a pipe must not miss
@@ -49,6 +50,25 @@ class Seconds(Parameter):
         if (found := self._range.convert(value, param, ctx)) != found:  # NaN is within any bounds
             self.fail(f"{value} is not a number", param, ctx)
         return found
+
+
+class TimeSpan(Seconds):
+    """A time as people write it: 90s, 10m, 1h, 2d; a number by itself is of seconds. At least a ms."""
+
+    name = "time"
+
+    def __init__(self) -> None:
+        super().__init__(0.001)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return it in s; BadParameter when it is none."""
+        text = str(value).strip().lower()
+        unit = UNITS_S.get(text[-1:])
+        try:
+            number = float(text[:-1] if unit else text)
+        except ValueError:
+            self.fail(f"'{value}' is not a time: write 90s, 10m or 1h", param, ctx)
+        return super().convert(number * (unit or 1.0), param, ctx)
 
 
 def connection_options(command: Command) -> Command:

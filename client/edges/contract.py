@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 from urllib.parse import SplitResult, urlsplit
 
 ENTRY_POINTS = "millstream.connectors"
@@ -30,8 +30,7 @@ class Unreadable(Exception):
     """A message that is not of its format."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message of a source: bytes for the source's format to read, or values by name where there is nothing to read.
 
     `time_us` is when the other side says that it came (microseconds since 1970), None where it does not say. `header` is the first line of
@@ -47,11 +46,42 @@ class Message:
     @property
     def size(self) -> int:
         """About how many bytes its value has."""
-        if isinstance(self.value, bytes):
-            return len(self.value)
-        return sum(
-            NUMBER_BYTES if type(v) in NUMBERS else len(v) if isinstance(v, str | bytes) else len(str(v)) for v in self.value.values()
-        )
+        value = self.value
+        return len(value) if isinstance(value, bytes) else sum(map(_size, value.values()))
+
+
+def _size(value: Any) -> int:
+    return NUMBER_BYTES if type(value) in NUMBERS else len(value) if isinstance(value, str | bytes) else len(str(value))
+
+
+class Records(Sequence[Message]):
+    """Rows of a table as messages, each made when it is looked at: `rows` have the values of the columns `names`."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.names = names
+        self.rows = rows
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Records: ...
+
+    def __getitem__(self, at: int | slice) -> Message | Records:
+        """Return one of them, or some."""
+        if isinstance(at, slice):
+            return Records(self.names, self.rows[at])
+        return Message(dict(zip(self.names, self.rows[at], strict=True)))
+
+    def sizes(self) -> list[int]:
+        """Return about how many bytes the values of each have."""
+        if all(NUMBERS.issuperset(map(type, column)) for column in zip(*self.rows, strict=True)):
+            return [NUMBER_BYTES * len(self.names)] * len(self.rows)
+        return [sum(map(_size, row)) for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +114,7 @@ class Growth:
 
 def fitting(messages: Sequence[Message], growth: Growth = Growth()) -> int:
     """Return how many of the first messages make one batch: whose values come to `DECODED_BYTES_MAX` bytes at most, or a single one."""
-    sizes = [message.size for message in messages]
+    sizes = messages.sizes() if isinstance(messages, Records) else [message.size for message in messages]
     if growth.fixed * len(sizes) + growth.per_byte * sum(sizes) <= DECODED_BYTES_MAX:
         return len(sizes)
     total = 0.0

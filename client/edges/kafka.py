@@ -46,6 +46,11 @@ def offsets_of(position: bytes) -> dict[int, int]:
     return {number: offset for number, (offset,) in enumerate(struct.iter_unpack("<q", position)) if offset >= 0}
 
 
+def _message(found: Any, topic: str) -> Message:
+    _, time_ms = found.timestamp()
+    return Message(found.value() or b"null", topic, found.key(), time_ms * 1_000 if time_ms > 0 else None)
+
+
 class KafkaSource:
     """Messages of all partitions of `topic`, from the first that Kafka keeps. It joins no consumer group."""
 
@@ -60,7 +65,7 @@ class KafkaSource:
         self._offsets: dict[int, int] = offsets_of(position or b"")
         self._read_to = dict(self._offsets)
         self._growth = options.growth
-        self._ahead: list[tuple[Message, int, int]] = []
+        self._ahead: list[tuple[Message, Any]] = []  # read and not given yet, with the library's own
         self._partitions: set[int] = set()
         self._looked = time.monotonic()
         group = {"group.id": f"millstream-{options.name}", "enable.auto.commit": False, "enable.auto.offset.store": False}
@@ -83,20 +88,18 @@ class KafkaSource:
         """Return the next messages of any partition."""
         if not self._ahead:
             first = self._consumer.poll(max(wait_s, 0.001))
-            for found in [] if first is None else [first, *self._consumer.consume(BATCH_MAX - 1, 0.0)]:
-                if found.error() is not None:
-                    raise ConnectorError(f"Kafka, topic {self._topic}: {found.error().str()}")
-                (_, time_ms), partition, behind = found.timestamp(), found.partition(), found.offset() + 1
-                message = Message(found.value() or b"null", self._topic, found.key(), time_ms * 1_000 if time_ms > 0 else None)
-                self._ahead.append((message, partition, behind))
-                self._read_to[partition] = behind
+            found = [] if first is None else [first, *self._consumer.consume(BATCH_MAX - 1, 0.0)]
+            for error in [error for one in found if (error := one.error()) is not None]:
+                raise ConnectorError(f"Kafka, topic {self._topic}: {error.str()}")
+            self._ahead = [(_message(one, self._topic), one) for one in found]
+            self._read_to |= {one.partition(): one.offset() + 1 for one in found}
         if not self._ahead:
             return None
-        count = fitting([message for message, _, _ in self._ahead], self._growth)
+        messages = [message for message, _ in self._ahead]
+        count = fitting(messages, self._growth)
         batch, self._ahead = self._ahead[:count], self._ahead[count:]
-        for _, partition, behind in batch:
-            self._offsets[partition] = behind
-        return MessageBatch([message for message, _, _ in batch], position_of(self._offsets))
+        self._offsets |= {one.partition(): one.offset() + 1 for _, one in batch}
+        return MessageBatch(messages[:count], position_of(self._offsets))
 
     def settled(self, position: bytes) -> None:
         """The messages stay; how long is the topic's own affair."""

@@ -8,11 +8,10 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
+from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, MessageBatch, Records, fitting
 from millstream.protocol.values.rows import rows_of
 from millstream.protocol.values.text import json_texts
 from psycopg import sql
-from psycopg.rows import dict_row
 
 ROWS_MAX = 1_000
 CONNECT_S = 10
@@ -49,13 +48,16 @@ class PostgresSource:
         self._poll_s = options.number("poll", 1.0, POLL_S_MIN)
         self._connection = _connected(options)
         self._connection.autocommit = True
-        self._first = sql.SQL("SELECT * FROM {} ORDER BY {} LIMIT {}").format(table, cursor, ROWS_MAX)
-        self._next = sql.SQL("SELECT * FROM {} WHERE {} > %s ORDER BY {} LIMIT {}").format(table, cursor, cursor, ROWS_MAX)
-        self._behind = sql.SQL("SELECT count(*) FROM (SELECT FROM {} WHERE {} > %s LIMIT 100000) AS behind").format(table, cursor)
-        self._last = None if position is None else json.loads(position)
+        first = "SELECT * FROM {} ORDER BY {} LIMIT {}", (table, cursor, ROWS_MAX)
+        after = "SELECT * FROM {} WHERE {} > %s ORDER BY {} LIMIT {}", (table, cursor, cursor, ROWS_MAX)
+        behind = "SELECT count(*) FROM (SELECT FROM {} WHERE {} > %s LIMIT 100000) AS behind", (table, cursor)
+        self._first, self._next, self._behind = (
+            sql.SQL(text).format(*parts).as_bytes(self._connection) for text, parts in (first, after, behind)
+        )
+        self._last: str | None = None if position is None else json.loads(position)
         self._due_s = time.monotonic()
         self._growth = options.growth
-        self._ahead: list[Message] = []  # rows that were read and not given yet
+        self._ahead = Records((), ())  # rows that were read and not given yet
 
     def read(self, wait_s: float) -> MessageBatch | None:
         """Return the next rows, as many as one poll gives."""
@@ -70,22 +72,26 @@ class PostgresSource:
                 return None
             time.sleep(min(left_s, max(0.0, self._due_s - time.monotonic())))  # a table tells nobody that it has grown
 
-    def _poll(self) -> list[Message]:
+    def _poll(self) -> Records:
         assert self._connection is not None
-        with self._connection.cursor(row_factory=dict_row) as cursor:
+        with self._connection.cursor() as cursor:
             rows = cursor.execute(self._first).fetchall() if self._last is None else cursor.execute(self._next, (self._last,)).fetchall()
+            found = Records([column.name for column in cursor.description or ()], rows)
         if len(rows) < ROWS_MAX:
             self._due_s = time.monotonic() + self._poll_s
-        if rows and rows[-1][self._cursor] is None:
+        if rows and self._order(found) is None:
             raise ConnectorError(f"column {self._cursor} is NULL, so it says no order")
-        return [Message(row) for row in rows]
+        return found
+
+    def _order(self, records: Records) -> Any:
+        """Return the last value of the cursor column."""
+        return records.rows[-1][records.names.index(self._cursor)]
 
     def _next_batch(self) -> MessageBatch:
         count = fitting(self._ahead, self._growth)
-        messages, self._ahead = self._ahead[:count], self._ahead[count:]
-        row: Any = messages[-1].value
-        self._last = str(row[self._cursor])
-        return MessageBatch(messages, json.dumps(self._last).encode())
+        records, self._ahead = self._ahead[:count], self._ahead[count:]
+        self._last = str(self._order(records))
+        return MessageBatch(records, json.dumps(self._last).encode())
 
     def settled(self, position: bytes) -> None:
         """The table stays as it is."""

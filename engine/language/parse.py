@@ -62,7 +62,7 @@ class StatementParser(DefinitionParser):
         if self.takes("FETCH"):
             return self._fetch()
         if self.takes("SHOW"):
-            return statements.Show(statements.ShowWhat(self.choice([w.value for w in statements.ShowWhat], "after SHOW")))
+            return self._show()
         if self.takes("DESCRIBE") or self.takes("DESC"):
             found = next((kind for kind in statements.ObjectKind if self.following and self.takes(kind.value)), None)
             return statements.Describe(self.name("name"), found)
@@ -75,6 +75,12 @@ class StatementParser(DefinitionParser):
             kind = statements.ConnectorKind(self.choice([k.value for k in statements.ConnectorKind], "after REPORT"))
             return statements.ReportConnector(kind, self.name(f"{kind.noun} name"), self.string("a report"))
         raise self.unexpected_error(STATEMENT_WORDS[:13])
+
+    def _show(self) -> statements.Statement:
+        if self.takes("RECORDING"):
+            return statements.ShowRecording(self.duration("the time that LAST asks for") if self.takes("LAST") else None)
+        words = [what.value for what in statements.ShowWhat]
+        return statements.Show(statements.ShowWhat(self.choice([*words, "RECORDING"], "after SHOW")))
 
     def _insert(self) -> statements.Statement:
         self.expect("INTO", where="after INSERT")

@@ -530,6 +530,13 @@ class SetRecording(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class ShowRecording(Statement):
+    """SHOW RECORDING [LAST duration]: what arrived before now; None for all that is kept."""
+
+    last_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """The part of the source that one statement occupies: its text without the semicolon, offsets, and place of its first token."""
 

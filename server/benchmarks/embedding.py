@@ -48,6 +48,14 @@ class DirectRuntime:
     def record(self, recording: object) -> None:
         """Nobody records here."""
 
+    @property
+    def ring(self) -> None:
+        """Nobody asks what came."""
+
+    @property
+    def ring_bounds(self) -> None:
+        """Nothing is kept."""
+
     def now_us(self) -> int:
         """Return the system's clock."""
         return time.time_ns() // NS_PER_US

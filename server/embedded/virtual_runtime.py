@@ -50,6 +50,14 @@ class VirtualRuntime:
     def record(self, recording: object) -> None:
         """Nothing is recorded in virtual time."""
 
+    @property
+    def ring(self) -> None:
+        """None: no counts are kept."""
+
+    @property
+    def ring_bounds(self) -> None:
+        """None: no counts are kept."""
+
     def run(self) -> None:
         """Run until nothing is left to do at this moment."""
         self.driver.run_until_idle()

@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerStatistics
-from millstream.scheduler.drivers.live import LiveScheduler
+from millstream.scheduler.drivers.live import LiveScheduler, Spent
 from millstream.scheduler.events import QueryPaused, QueryResumed
 from millstream.scheduler.instructions import ClockNs, InstructionHandler, OrderExecutor, splicer
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
@@ -23,7 +24,24 @@ from millstream.server.host.arrival_clock import ArrivalClock
 from millstream.server.host.runtime import MeasuresSnapshot
 
 if TYPE_CHECKING:
+    from millstream.server.host.load_ring import LoadRing
     from millstream.server.host.recordings import ArrivalRecording
+
+MARKS_MAX = 60
+_NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RingBounds:
+    """How long counts are kept, and in how many bytes."""
+
+    kept_ns: int
+    bytes_max: int
+
+    @property
+    def mark_ns(self) -> int:
+        """Return the time between two marks: a sixtieth of what is kept, at least a second."""
+        return max(_NS_PER_S, self.kept_ns // MARKS_MAX)
 
 
 class LiveRuntime:
@@ -43,10 +61,15 @@ class LiveRuntime:
         aging: float = AGING,
         load: str | None = None,
         placed: bool = False,
+        kept: RingBounds | None = None,
     ) -> None:
         self.clock_ns = clock_ns
         self._arrival_clock = arrival_clock or ArrivalClock()
         self._recording: ArrivalRecording | None = None
+        self._kept = kept  # None: no counts are kept
+        self._ring: LoadRing | None = None  # made when the first rows arrive
+        self._ring_lock = threading.Lock()
+        self._started_ns = clock_ns()
         self._gate = Gate(executor)
         self._scheduler = LiveScheduler(
             self._gate,
@@ -71,9 +94,28 @@ class LiveRuntime:
         """Note arrivals in `recording` from now on."""
         self._recording = recording
 
+    @property
+    def ring(self) -> LoadRing | None:
+        """The counts of what came lately; None where none are kept, or nothing has come."""
+        return self._ring
+
+    @property
+    def ring_bounds(self) -> RingBounds | None:
+        """How much of that is kept; None where nothing is."""
+        return self._kept
+
+    def _begin_ring(self, bounds: RingBounds) -> LoadRing:
+        from millstream.server.host.load_ring import LoadRing, Mark, packed  # not before there is something to count
+
+        with self._ring_lock:  # rows may come on two threads
+            if self._ring is None:
+                self._ring = LoadRing(bounds, Mark(self._started_ns, Spent(self._started_ns, 0, 0, 0), packed({})))
+            return self._ring
+
     def start(self) -> None:
         """Start the threads."""
         self._home = threading.get_ident()
+        self._started_ns = self.clock_ns()
         self._scheduler.start()
 
     def stop(self, drain_s: float) -> bool:
@@ -95,6 +137,8 @@ class LiveRuntime:
         events = ingested.told()
         if self._recording is not None:
             self._recording.note(events)
+        if self._kept is not None and events:
+            (self._ring or self._begin_ring(self._kept)).note(events)
         if threading.get_ident() == self._home and not self._gate.is_closed:
             self._scheduler.offer(events)
             return

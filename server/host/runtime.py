@@ -22,6 +22,8 @@ from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
     from millstream.scheduler.drivers.live import LiveScheduler
+    from millstream.server.host.live_runtime import RingBounds
+    from millstream.server.host.load_ring import LoadRing
     from millstream.server.host.recordings import ArrivalRecording
 
 
@@ -35,6 +37,16 @@ class Runtime(Protocol):
 
     def record(self, recording: ArrivalRecording | None) -> None:
         """Note in `recording` what arrives from now on, or with None note nothing any more."""
+        ...
+
+    @property
+    def ring(self) -> LoadRing | None:
+        """The counts of what came lately; None where none are kept, or nothing has come."""
+        ...
+
+    @property
+    def ring_bounds(self) -> RingBounds | None:
+        """How much of that is kept; None where nothing is."""
         ...
 
     def now_us(self) -> int:

@@ -91,6 +91,7 @@ class ResultLog:
     It keeps `kept_bytes_max` of them, and no more than its `share` of what all logs may keep.
     After a restart a run goes on: `rows_before` rows came before the first result here, and tokens of the identities in `earlier` are
     good for as many rows as it says (-1: for all there are).
+    All of it is for the event loop's thread alone, save `kept_bytes`, which whoever looks at memory reads from any.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class ResultLog:
         # Rows and bytes before it, when it came, and the entry itself or what `_flat` makes of it.
         self._entries: list[tuple[Any, ...]] = []
         self._dropped = 0  # entries at the front of the list that have been let go of
+        self._dropped_bytes = 0  # bytes of all results that are no longer kept
         self._shape: ResultShape | None = None  # of the results that are kept flat
 
     @property
@@ -122,8 +124,8 @@ class ResultLog:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the results that are kept."""
-        return self.bytes_total - self.bytes_before(self.first_number)
+        """Bytes of the results that are kept: of two sums alone, as the list may be changing while another thread asks."""
+        return self.bytes_total - self._dropped_bytes
 
     def append(self, batch: Any, meta: dict[str, Any], now_ns: int) -> ResultEntry:
         """Add a result and return its entry."""
@@ -212,6 +214,7 @@ class ResultLog:
                 break
             entries[at] = _LET_GO
             at += 1
+        self._dropped_bytes = entries[at][1] if at < len(entries) else self.bytes_total
         if at >= _COMPACT_AT or at == len(entries):
             del entries[:at]
             at = 0
@@ -221,6 +224,7 @@ class ResultLog:
         """Let go of everything."""
         self._entries.clear()
         self._dropped = 0
+        self._dropped_bytes = self.bytes_total
 
 
 def _flat(entry: ResultEntry, rows: ResultRows) -> tuple[Any, ...] | None:

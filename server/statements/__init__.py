@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.engine.language import statements as say
 from millstream.server.results.outcome import Outcome
-from millstream.server.statements.control import change_query, record, set_policy
+from millstream.server.statements.control import change_query, record, set_policy, show_recording
 from millstream.server.statements.definitions import create_class, create_derived_stream, create_stream, create_table
 from millstream.server.statements.drop import drop
 from millstream.server.statements.explain import explain
@@ -45,6 +45,7 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.Explain: explain,
     say.SetPolicy: set_policy,
     say.SetRecording: record,
+    say.ShowRecording: show_recording,
     say.CreateConnector: _of_connectors,
     say.DropConnector: _of_connectors,
     say.ChangeConnector: _of_connectors,

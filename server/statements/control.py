@@ -1,4 +1,4 @@
-"""Statements that steer what runs: START, STOP, PAUSE and RESUME QUERY; SET POLICY, from the next decision on; START and STOP RECORDING.
+"""Statements that steer what runs: START, STOP, PAUSE and RESUME QUERY; SET POLICY, from the next decision on; those about recordings.
 
 A recording is of arrivals, for `millstream simulate`, or of decisions, for a trace viewer.
 """
@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.errors import Unsupported
-from millstream.engine.language.statements import ChangeQuery, QueryVerb, Recorded, SetPolicy, SetRecording
+from millstream.engine.language.statements import ChangeQuery, QueryVerb, Recorded, SetPolicy, SetRecording, ShowRecording
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.spec import OptionValue, PolicySpec
 from millstream.server.errors import IllegalMove
 from millstream.server.host import running
 from millstream.server.host.lifecycle import Verb
-from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
+from millstream.server.host.recordings import ArrivalRecording, DecisionRecording, RecordingText, recorded_lately
 from millstream.server.journal.store import POLICY_NOTE
 from millstream.server.results.outcome import Outcome, said, table
 
@@ -99,10 +99,27 @@ def _end_recording(host: EngineHost, statement: SetRecording, context: Context) 
     del host.recordings[statement.what]
     if statement.what is Recorded.ARRIVALS:
         host.runtime.record(None)
-    told = recording.end(host.runtime.arrival_ns())
+    return _lines(recording.end(host.runtime.arrival_ns()), "cut at the bound on the size of a recording")
+
+
+def show_recording(host: EngineHost, statement: ShowRecording, context: Context) -> Outcome:
+    """Return what arrived before now as the lines of a recording."""
+    scheduler, ring = host.runtime.scheduler, host.runtime.ring
+    if scheduler is None:
+        raise Unsupported("a run in virtual time cannot be recorded", hint="record a running server")
+    if host.runtime.ring_bounds is None:
+        raise Unsupported("this server keeps no counts of what arrived", hint="restart it with recording_kept_s above 0")
+    if ring is None:
+        raise IllegalMove("nothing has arrived since the server started", hint="publish rows first")
+    asked_ns = ring.bounds.kept_ns if statement.last_us is None else statement.last_us * 1_000
+    told = recorded_lately(ring, scheduler, host.network, host.runtime.arrival_ns(), asked_ns)
+    return _lines(told, "cut: no more is kept, or fits into a recording")
+
+
+def _lines(told: RecordingText, when_cut: str) -> Outcome:
     outcome = table([("line", "TEXT")], [(line,) for line in told.lines])
     word = f"recorded {told.seconds:.1f} s"
-    return Outcome(outcome.columns, outcome.values, (word + (", cut at the bound on the size of a recording" if told.cut else ""),))
+    return Outcome(outcome.columns, outcome.values, (f"{word}, {when_cut}" if told.cut else word,))
 
 
 def release_recordings(host: EngineHost, owner: object) -> None:

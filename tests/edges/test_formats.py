@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, fitting
+from millstream.client.edges.contract import BATCH_BYTES_MAX, ConnectorError, ConnectorOptions, Message, Records, fitting
 from millstream.client.edges.formats import MESSAGE_BYTES_MAX, RowReader, json_lines, parse_columns
 from millstream.client.edges.runs import KEPT_BYTES, KEPT_ROWS, TOKEN, SinkRun, filled_in, one_line
 from millstream.client.errors import MillstreamError
@@ -46,6 +46,21 @@ def test_a_batch_and_a_message_with_values_are_bounded_by_their_bytes() -> None:
     assert (fitting(messages[:2]), fitting([]), fitting([Message(b"x" * (BATCH_BYTES_MAX + 1))] * 2)) == (2, 0, 1)
     ((name,),) = rows([Message({"sensor": "y" * (MESSAGE_BYTES_MAX + 1)})])
     assert "are the most" in name
+
+
+FLOATS = st.floats(allow_nan=False)
+VALUES = st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=5) | st.binary(max_size=5) | st.decimals(allow_nan=False)
+TABLES = st.lists(st.tuples(VALUES, VALUES), max_size=6) | st.lists(st.tuples(st.integers(), FLOATS), max_size=6)
+
+
+@given(TABLES, st.data())
+def test_rows_of_a_table_are_messages(table: list[tuple[Any, Any]], data: st.DataObject) -> None:
+    records = Records(("n", "v"), table)
+    messages = [Message({"n": n, "v": v}) for n, v in table]
+    assert list(records) == messages
+    assert records.sizes() == [message.size for message in messages]
+    part = data.draw(st.slices(len(table)))
+    assert list(records[part]) == messages[part]
 
 
 def test_without_columns_names_are_columns_and_others_are_left_out() -> None:

@@ -19,6 +19,7 @@ from millstream.scheduler.simulation.recording import load, parse
 from millstream.scheduler.simulation.simulate import RunSettings
 from millstream.scheduler.simulation.simulate import simulate as run_simulation
 from millstream.scheduler.simulation.simulate_command import simulate
+from millstream.server.host.recordings import marked
 
 from tests.integration import test_history as history
 from tests.integration.test_archive import SETTINGS
@@ -120,6 +121,65 @@ def test_one_recording_of_a_kind_at_a_time_and_it_ends_with_its_connection() -> 
         assert len(answer.rows) == 1
 
     run(test)
+
+
+def test_what_came_lately_can_be_written_afterwards_and_is_a_recording_like_any_other(tmp_path: Path) -> None:
+    file = tmp_path / "lately.recording"
+
+    async def test(harness: Harness) -> None:
+        client, reader = await harness.client(token="a"), await harness.client(token="r")
+        await client.execute(STREAM)
+        await client.submit("SELECT v FROM s WHERE v % 4 = 0", name="quarter")
+        with pytest.raises(MillstreamError, match="nothing has arrived"):
+            await client.execute("SHOW RECORDING")
+        for number in range(BATCHES):
+            await client.publish("s", [{"ts": number, "v": number * 4 + part} for part in range(4)])
+        assert await asyncio.to_thread(harness.server.application.runtime.scheduler.quiesce, 30)
+        with pytest.raises(MillstreamError, match="admin"):
+            await reader.execute("SHOW RECORDING")
+        arguments = [str(file), "--last", "10m", "--server", harness.address, "--token", "a"]
+        result = await asyncio.to_thread(CliRunner().invoke, record_command.command, arguments)
+        assert result.exit_code == 0, result.output
+
+    run(test, admin_token="a", reader_token="r")
+    recording = load(file)
+    (times,) = recording.arrivals.values()
+    assert len(times) == 4 * BATCHES
+    assert len(set(times.tolist())) == BATCHES  # trains stay trains
+    outcome = run_simulation(recording.workload("lately"), "fcfs")
+    assert abs(len(outcome.query) - BATCHES) <= 12  # a quarter passes, drawn again
+
+
+def test_a_server_that_is_to_keep_no_counts_keeps_none() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.publish("s", [{"ts": 1, "v": 1}])
+        assert harness.server.application.runtime.ring is None
+        with pytest.raises(MillstreamError, match="keeps no counts") as refused:
+            await client.execute("SHOW RECORDING LAST 1 MINUTE")
+        assert "recording_kept_s" in str(refused.value.hint)
+
+    run(test, recording_kept_s=0.0)
+
+
+def test_the_timer_marks_what_operators_did_once_rows_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.server.sweep.RING_ROUNDS", 1)
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.submit("SELECT v FROM s", name="q")
+        await client.publish("s", [{"ts": 1, "v": 1}])
+        runtime = harness.server.application.runtime
+        assert not runtime.ring.wants_mark(runtime.arrival_ns())  # the server has just started
+        began_ns = runtime.clock_ns()
+        runtime.clock_ns = lambda: began_ns + 3 * 1_000_000_000
+        await until(lambda: not runtime.ring.is_fresh, "a mark is set")
+        marks = runtime.ring.marks
+        assert [sum(did.rows_in for did in mark.did.values()) for mark in marks] == [0, 2]  # the project and the sink
+
+    run(test, recording_kept_s=60.0)
 
 
 def test_what_comes_after_the_bound_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +300,8 @@ def test_whatever_runs_its_recording_simulates_with_the_servers_counts(
             await server.publish()
         await until(lambda: not server.in_the_past(), "the first queries have caught up")
         before = await server.results()
+        host, runtime = server.host, server.application.runtime
+        runtime.ring.set_mark(marked(runtime.scheduler, host.network))
         await client.execute("START RECORDING")
         for _ in range(40):
             await server.publish()
@@ -250,10 +312,12 @@ def test_whatever_runs_its_recording_simulates_with_the_servers_counts(
         after = await server.results()
         answer = await client.execute("STOP RECORDING")
         recording = parse(row["line"] for row in answer.rows)
-        assert recording.about["workers"] == workers
+        kept = parse(row["line"] for row in (await client.execute("SHOW RECORDING LAST 1 MILLISECOND")).rows)
+        assert recording.about["workers"] == kept.about["workers"] == workers
+        assert {log: len(rows) for log, rows in kept.arrivals.items()} == {log: len(rows) for log, rows in recording.arrivals.items()}
         whole = {name: after[name] - before[name] for name in before if name in after}
-        for policy in ("fcfs", "hr"):
-            outcome = run_simulation(recording.workload("recorded"), policy, settings=RunSettings(workers=workers))
+        for told, policy in ((recording, "fcfs"), (recording, "hr"), (kept, "fcfs")):
+            outcome = run_simulation(told.workload("recorded"), policy, settings=RunSettings(workers=workers))
             found = dict(zip((q.name for q in outcome.queries), np.bincount(outcome.query, minlength=len(outcome.queries)), strict=True))
             assert set(found) >= set(server.alive)
             for name, rows in whole.items():

@@ -6,6 +6,9 @@ import asyncio
 import io
 import json
 import os
+import platform
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,6 +28,7 @@ from millstream.server.host.intake import RowPlaces
 from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.journal.records import ROWS, Record, encode, find, record_of, rows_data
 from millstream.server.journal.store import Store
+from millstream.server.lean import ARENAS_MAX
 from millstream.server.logs import LOG_BYTES_MAX, LogLines, configure_logs, finish_logs, logger
 from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.security import AccessRole, require, role_of
@@ -390,3 +394,38 @@ def test_rows_read_from_a_journal_lie_aligned_and_hold_nothing_of_what_stood_bes
         assert (numbers.values.tolist(), texts.values.to_pylist()) == ([0, 1, 2, 3, 4], ["a", "bb", "", "c", "d"])
         start = np.frombuffer(segment, np.uint8).ctypes.data
         assert not any(start <= b.address < start + len(segment) for b in held if b is not None)
+
+
+ARENAS = """
+import ctypes, sys, threading
+from millstream.server.lean import share_arenas
+if sys.argv[1] == "shared":
+    share_arenas()
+system = ctypes.CDLL(None)
+system.malloc.restype = ctypes.c_void_p
+met = threading.Barrier(8)
+def take():
+    system.malloc(4_000)
+    met.wait(30)
+threads = [threading.Thread(target=take) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+system.fdopen.restype = ctypes.c_void_p
+system.fdopen.argtypes = [ctypes.c_int, ctypes.c_char_p]
+system.malloc_info.argtypes = [ctypes.c_int, ctypes.c_void_p]
+system.fflush.argtypes = [ctypes.c_void_p]
+stream = system.fdopen(1, b"w")
+system.malloc_info(0, stream)
+system.fflush(stream)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="arenas are glibc's")
+def test_threads_share_two_arenas() -> None:
+    def arenas(how: str) -> int:
+        told = subprocess.run([sys.executable, "-c", ARENAS, how], capture_output=True, text=True, check=True, timeout=60)
+        return told.stdout.count("<heap nr=")
+
+    assert arenas("shared") == ARENAS_MAX < arenas("alone")

@@ -87,6 +87,33 @@ def publish(feed: Feed, *values: int, now_ns: int = 0) -> None:
         feed.publish(pa.record_batch([pa.array([value], pa.int64())], names=["v"]), {}, now_ns)
 
 
+class LookedAt(list[Any]):
+    """Entries of a log whose kept bytes another thread reads just after each change of them."""
+
+    log: ResultLog
+    seen: list[int]
+
+    def append(self, entry: Any) -> None:
+        super().append(entry)
+        self.seen.append(self.log.kept_bytes)
+
+    def __delitem__(self, at: Any) -> None:
+        super().__delitem__(at)
+        self.seen.append(self.log.kept_bytes)
+
+
+def test_another_thread_may_read_what_a_log_keeps_while_that_changes() -> None:
+    log = ResultLog("a1", 5 * ROW_BYTES, 10**18)
+    entries = log._entries = LookedAt()
+    entries.log, entries.seen = log, []
+    for number in range(3_000):
+        log.append(None, {}, number)
+        log.trim(number, needed_from=log.next_number)
+    assert len(entries.seen) > 3_000, "some were let go of"
+    assert max(entries.seen) <= 6 * ROW_BYTES
+    assert log.kept_bytes == sum(ENTRY_BYTES for _ in log.kept())
+
+
 def test_a_late_subscriber_gets_results_from_now_on() -> None:
     feed, reader = new_feed(kept=1000 * ROW_BYTES), FakeReader()
     publish(feed, 1, 2)

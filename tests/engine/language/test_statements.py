@@ -173,6 +173,14 @@ def test_a_recording_is_of_arrivals_unless_it_says_of_decisions() -> None:
         parse_statement("PAUSE RECORDING")
 
 
+def test_a_recording_of_what_was_may_say_how_long_ago() -> None:
+    assert parse_statement("SHOW RECORDING") == say.ShowRecording()
+    assert parse_statement("SHOW RECORDING LAST 10 MINUTES") == say.ShowRecording(600_000_000)
+    for wrong in ("SHOW RECORDING LAST", "SHOW RECORDING LAST 0 SECONDS", "SHOW RECORDING 10 MINUTES"):
+        with pytest.raises(SyntaxProblem):
+            parse_statement(wrong)
+
+
 def test_explain_takes_a_query_or_a_name() -> None:
     modes = [parse_statement(f"EXPLAIN {mode} SELECT a FROM s") for mode in ("", "SEMANTICS", "ANALYZE", "QOS")]
     assert [m.mode for m in modes if isinstance(m, say.Explain)] == list(say.ExplainMode)
