@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from millstream.client.connection import Answer, AsyncClient, connect_async
 from millstream.client.console import files
+from millstream.client.console.deciding import Simulations, decisions
 from millstream.client.console.pages import Page
 from millstream.client.console.watching import Watch
 from millstream.client.errors import MillstreamError
@@ -31,6 +32,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 STATEMENT_BYTES_MAX = 262_144
 STATEMENT_S_MAX = 60.0
+SIMULATE_S_MAX = 240.0  # with the server's answer before it
+ADVISE_S_MAX = 1_200.0
 ENTER_S_MAX = 10.0
 ROWS_SHOWN_MAX = 1_000
 PAGES_MAX = 32
@@ -43,6 +46,7 @@ class Desk:
 
     def __init__(self, access: Access, own_token: str | None, connections_max: int, *, open_to_others: bool) -> None:
         self.connections = Connections(access, connections_max)
+        self.simulations = Simulations()
         self.pages = 0
         self._access = access
         self._own_token = own_token
@@ -128,6 +132,15 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
     async def statement(request: Request) -> Response:
         return await _answered(request, lambda asked: _executed(desk, _token(request), asked))
 
+    async def look(request: Request) -> Response:
+        return await _answered(request, lambda asked: decisions(desk, _token(request), asked))
+
+    async def simulate(request: Request) -> Response:
+        return await _answered(request, lambda asked: desk.simulations.simulate(desk, _token(request), asked), SIMULATE_S_MAX)
+
+    async def advise(request: Request) -> Response:
+        return await _answered(request, lambda asked: desk.simulations.advise(desk, _token(request), asked), ADVISE_S_MAX)
+
     async def live(socket: WebSocket) -> None:
         await _live(desk, socket)
 
@@ -135,6 +148,9 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
         Route("/", page),
         Route("/files/{name}", file),
         Route("/api/statement", statement, methods=["POST"]),
+        Route("/api/decisions", look, methods=["POST"]),
+        Route("/api/simulate", simulate, methods=["POST"]),
+        Route("/api/advise", advise, methods=["POST"]),
         WebSocketRoute("/api/live", live),
     ]
     return Guard(Starlette(routes=routes), names)
@@ -145,20 +161,22 @@ def _token(request: Request) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-async def _answered(request: Request, do: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> Response:
+async def _answered(
+    request: Request, do: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], seconds_max: float = STATEMENT_S_MAX
+) -> Response:
     """Return what `do` makes of the body, a JSON object; a refusal has code, message, hint and place."""
     try:
         asked = json.loads(await _body(request))
         if not isinstance(asked, dict):
             raise ValueError("not an object")  # noqa: TRY301, TRY004
-        async with asyncio.timeout(STATEMENT_S_MAX):
+        async with asyncio.timeout(seconds_max):
             return JSONResponse(await do(asked))
     except MillstreamError as error:
         return _refusal(error, STATUS.get(error.code, 400))
     except ValueError as error:
         return _refusal(MillstreamError("invalid", f"the request is not what a page asks: {error}"), 400)
     except TimeoutError:
-        return _refusal(MillstreamError("timeout", f"the server did not answer within {STATEMENT_S_MAX:g} s"), 504)
+        return _refusal(MillstreamError("timeout", f"the server did not answer within {seconds_max:g} s"), 504)
 
 
 async def _body(request: Request) -> bytes:

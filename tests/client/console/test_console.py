@@ -15,6 +15,7 @@ import pytest
 from millstream.client.connection import AsyncClient, connect_async
 from millstream.client.console import files, pages
 from millstream.client.console.app import ROWS_SHOWN_MAX, STATEMENT_BYTES_MAX
+from millstream.client.console.deciding import SPANS_TOLD_MAX, Simulations, digest
 from millstream.client.console.pages import FOLLOWS_MAX, ROWS_KEPT, Follow, Page
 from millstream.client.console.serving import ConsoleSettings, running
 from millstream.client.console.watching import Watch
@@ -193,3 +194,46 @@ def test_a_follow_tells_the_last_rows_and_how_many_came() -> None:
     told = json.loads(follow.message() or "")
     assert (told["follow"], told["came"], len(told["rows"]), told["rows"][-1]) == (7, 300, ROWS_KEPT, {"x": 299})
     assert follow.message() is None
+
+
+def test_a_trace_becomes_spans_and_orders_from_its_first_moment_on() -> None:
+    instant = {"ph": "i", "tid": 3, "ts": 100.0, "name": "order 4", "args": {"steps": ["a", "b"], "rank": 1.5}}
+    span = {"ph": "X", "tid": 2, "ts": 103.0, "dur": 2.0, "name": "b", "args": {"rows": 7, "out": 1}}
+    arrived = {"ph": "i", "tid": 3, "ts": 90.0, "name": "arrived log 1", "args": {"rows": 3}}
+    told = digest([{"ph": "M", "name": "thread_name"}, arrived, instant, span])
+    assert told["operators"] == ["b"]
+    assert told["spans"] == [[13.0, 2.0, 0, 7, 1]]
+    assert told["orders"] == [{"at": 10.0, "order": "4", "steps": ["a", "b"], "rank": 1.5}]
+    many = digest([{**span, "ts": float(number)} for number in range(SPANS_TOLD_MAX + 5)])
+    assert (len(many["spans"]), many["spans_in_all"], many["spans"][-1][0]) == (SPANS_TOLD_MAX, SPANS_TOLD_MAX + 5, SPANS_TOLD_MAX + 4)
+    assert digest([])["orders"] == []
+
+
+def test_a_simulation_is_one_at_a_time_bounded_and_of_policies_only() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM s (x INT)")
+        await client.execute("CREATE QUERY q AS SELECT x FROM s")
+        await client.publish("s", [{"x": number} for number in range(100)])
+        connections = OneEach(harness.address)
+        asked = {"last_s": 60.0, "policies": ["fcfs", "hnr:level=query"]}
+        simulations = Simulations()
+        first = asyncio.create_task(simulations.simulate(connections, None, asked))
+        await until(lambda: simulations._busy, "it runs")
+        with pytest.raises(MillstreamError, match="another simulation"):
+            await simulations.simulate(connections, None, asked)
+        assert [run["results"] for run in (await first)["runs"]] == [100.0, 100.0]
+        advice = await simulations.advise(connections, None, {"last_s": 60.0, "objective": "p99", "minutes": 0.02})
+        assert advice["advice"]["present"].startswith("fcfs")
+        with pytest.raises(ValueError, match="objective"):
+            await simulations.advise(connections, None, {"last_s": 60.0, "objective": "luck", "minutes": 0.02})
+        with pytest.raises(MillstreamError, match=r"longer than 0\.01 s"):
+            await Simulations(0.01).simulate(connections, None, asked)
+        with pytest.raises(MillstreamError, match="the simulation failed"):
+            await simulations.simulate(connections, None, {**asked, "policies": ["nonsense"]})
+        for wrong in ({"policies": ["user:file=/etc/passwd"]}, {"policies": []}, {"policies": ["--plot"]}, {"last_s": float("nan")}):
+            with pytest.raises(ValueError, match=r"polic|number"):
+                await simulations.simulate(connections, None, {**asked, **wrong})
+        assert simulations._busy is False
+
+    live_server.run(test)

@@ -137,3 +137,39 @@ def test_axe_finds_no_serious_fault(scheme: str, width: int) -> None:
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
 
     show(test, color_scheme=scheme, viewport={"width": width, "height": 800})
+
+
+def test_policies_says_why_simulates_switches_and_goes_back() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run(READINGS, HOT)
+        stop = asyncio.Event()
+        pumping = asyncio.create_task(pump(shown, "readings", [{"sensor": "a", "value": 35.0}] * 20, stop))
+        try:
+            await page.goto(shown.address + "#/policies")
+            await page.get_by_role("button", name="Look now").click()
+            await page.get_by_role("table", name="Last orders").get_by_role("cell", name="hot: select 2", exact=True).first.wait_for()
+            await page.get_by_role("img", name=re.compile("runs of [1-9]")).wait_for()
+            await page.get_by_text(re.compile("The last one began with")).wait_for()
+            await page.get_by_role("button", name="Simulate").click()
+            compared = page.get_by_role("table", name="Policies compared")
+            await compared.get_by_role("rowheader", name="bsd-log", exact=True).wait_for()
+            assert await compared.get_by_role("row").count() == 5
+            await page.get_by_label("How long to try").select_option("0.2")
+            await page.get_by_role("button", name="Ask the advisor").click()
+            await page.get_by_text(re.compile("Keep what you have|Proposal: ")).wait_for()
+            await compared.get_by_role("button", name="Use hnr", exact=True).click()
+            await page.get_by_text("Before it was fcfs (level=query).").wait_for()
+            await page.get_by_text(re.compile(r"^Policy hnr")).wait_for()
+            await page.get_by_role("button", name="Go back to fcfs (level=query)").click()
+            await page.get_by_text(re.compile(r"^Policy fcfs \(level=query\)")).wait_for()
+            await page.get_by_role("table", name="Policies", exact=True).get_by_role("cell", name="bsd-log", exact=True).click()
+            await page.get_by_label("with options").fill("clusters=5")
+            await page.get_by_role("button", name="Switch to bsd-log").click()
+            await page.get_by_text(re.compile(r"^Policy bsd-log \(.*clusters=5")).wait_for()
+            assert await shown.faults() == []
+        finally:
+            stop.set()
+            await pumping
+
+    show(test)

@@ -5,10 +5,14 @@ import { action, h, say } from "./dom.js";
 import { UNKNOWN } from "./figures.js";
 import { Link } from "./link.js";
 import { nowPage } from "./now.js";
+import { policiesPage } from "./policies.js";
 import { Store } from "./store.js";
 
 const THEME = "millstream-theme";
-const PAGES = [["now", "Now", nowPage]];
+const PAGES = [
+  ["now", "Now", nowPage],
+  ["policies", "Policies", policiesPage],
+];
 const link = new Link();
 const store = new Store(link);
 const [head, nav, main] = ["head", "nav", "main"].map((id) => document.getElementById(id));

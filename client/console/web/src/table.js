@@ -101,8 +101,7 @@ export class Table {
 
   #draw() {
     const from = Math.max(0, Math.floor(this.scroll.scrollTop / ROW_PX) - SPARE_ROWS);
-    const height = this.scroll.clientHeight || GROW_ROWS * ROW_PX;
-    const to = Math.min(this.#shown.length, from + Math.ceil(height / ROW_PX) + 2 * SPARE_ROWS);
+    const to = Math.min(this.#shown.length, from + GROW_ROWS + 2 * SPARE_ROWS);
     while (this.#pool.length < to - from) this.#pool.push(this.#row());
     this.#pool.forEach((line, place) => {
       const index = from + place;
