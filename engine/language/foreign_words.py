@@ -259,7 +259,7 @@ FUNCTIONS = (
     ("RANDOM | RAND | UUID | GEN_RANDOM_UUID", "PostgreSQL, Flink, Spark", "answers must be the same on every run"),
     ("WINDOW", "Spark, Esper", _WINDOW),
     ("SESSION_WINDOW", "Spark", "write the window after the stream's name: FROM s [SESSION 5 MINUTES]"),
-    ("TIME_BUCKET | DATE_BIN | TIME_SLICE", "PostgreSQL, InfluxDB", _WINDOW),
+    ("TIME_SLICE", "PostgreSQL, InfluxDB", _WINDOW),
     (
         "TUMBLE_START | TUMBLE_END | TUMBLE_ROWTIME | HOP_START | HOP_END | HOP_ROWTIME | SESSION_START | SESSION_END | SESSION_ROWTIME",
         "Flink",
@@ -282,7 +282,6 @@ FUNCTIONS = (
     ("TO_JSON | TO_JSONB | ROW_TO_JSON | JSON_OBJECT | JSON_BUILD_OBJECT | JSON_ARRAY", "PostgreSQL, Flink, Spark", _TO_JSON),
     ("FROM_JSON | JSON_TO_RECORD", "Spark, PostgreSQL", "write CAST(j AS STRUCT(a INT, b TEXT))"),
     ("NAMED_STRUCT | MAKE_ARRAY | AS_MAP", "Spark, Esper, ksqlDB", _NESTED),
-    ("STRING_TO_ARRAY | SPLIT", "PostgreSQL, Spark, ksqlDB", "write SPLIT_PART(t, ',', n)"),
     ("EXPLODE | UNNEST | POSEXPLODE | INLINE", "Spark, PostgreSQL, ksqlDB", _UNNEST),
     ("GENERATE_SERIES | REGEXP_SPLIT_TO_TABLE", "PostgreSQL", "publish one row for each element"),
     ("ANY | SOME", "PostgreSQL", "write x IN (1, 2), x LIKE 'a%' OR x LIKE 'b%', or ARRAY_CONTAINS(list, x)"),
@@ -314,12 +313,12 @@ FUNCTIONS = (
         "a BIGINT can be the event time: TIMESTAMP BY at UNIT ms; as a value write TO_TIMESTAMP(at / 1000.0)",
     ),
     (
-        "STRINGTOTIMESTAMP | PARSE_TIMESTAMP | STR_TO_DATE | TO_DATE | PARSE_DATE",
+        "STRINGTOTIMESTAMP | STR_TO_DATE | TO_DATE | PARSE_DATE",
         "ksqlDB, Spark, PostgreSQL",
-        "write CAST(t AS TIMESTAMP), or CAST(t AS DATE)",
+        "write TO_TIMESTAMP(t, 'DD/MM/YYYY'), CAST(t AS TIMESTAMP), or CAST(t AS DATE)",
     ),
     (
-        "STRFTIME | DATE_FORMAT | FORMAT_TIMESTAMP | TIMESTAMPTOSTRING | FORMAT_DATE",
+        "DATE_FORMAT | FORMAT_TIMESTAMP | TIMESTAMPTOSTRING | FORMAT_DATE",
         "Flink, ksqlDB, Spark",
         "write TO_CHAR(ts, 'YYYY-MM-DD HH24:MI:SS')",
     ),
@@ -339,7 +338,6 @@ FUNCTIONS = (
     ("REGEXP_SUBSTR", "PostgreSQL, Spark", "write REGEXP_EXTRACT(t, 'pattern')"),
     ("LOCATE", "Flink, Spark", "write STRPOS(t, part)"),
     ("TO_NUMBER", "PostgreSQL, Spark", "write CAST(t AS DOUBLE)"),
-    ("WIDTH_BUCKET", "PostgreSQL, Spark", "write FLOOR((x - low) / (high - low) * n) + 1"),
     ("NVL2", "Spark", "write IF(x IS NULL, b, a)"),
     ("CONVERT | TRY_CONVERT", "SQL Server", "write CAST(x AS type), or TRY_CAST"),
 )
