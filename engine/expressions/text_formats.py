@@ -222,7 +222,8 @@ def _numbers(what: str, texts: Any) -> Int64Array:
         encoded = texts.dictionary_encode()
         known = [_MONTHS.get(t.lower(), 0) if what != "half" else int(t.lower() == "pm") for t in encoded.dictionary.to_pylist()]
         places = np.asarray(encoded.indices.fill_null(len(known)))
-        return np.array([*known, 0], dtype=np.int64)[places]
+        numbers: Int64Array = np.array([*known, 0], dtype=np.int64)[places]
+        return numbers
     if what == "fraction":
         texts = pc.utf8_rpad(texts, width=6, padding="0")
     return np.asarray(texts.fill_null("0").cast(pa.int64()), dtype=np.int64)
