@@ -94,8 +94,9 @@ class FromParser(WindowParser):
 
     def _called(self, what: str) -> tuple[statements.Name, ...]:
         """Read `(column, …)` behind a name, if it is there."""
-        if not self.takes_symbol(TokenType.L_PAREN):
+        if not self.sees_symbol(TokenType.L_PAREN) or self.token_at(2).token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             return ()
+        self.advance()
         columns = self.listed(lambda: self.name("column"))
         self.expect_symbol(TokenType.R_PAREN, ")", f"after the columns of {what}")
         return columns
