@@ -86,7 +86,7 @@ class Watch:
             self._client = await self._connect()
             self.server = f"{self._client.server} at {self._client.address}"
             self._seldom = {}
-        wanted = OFTEN if self._seldom and self.past.looks % SELDOM_EVERY else (*OFTEN, *SELDOM)
+        wanted: tuple[str, ...] = OFTEN if self._seldom and self.past.looks % SELDOM_EVERY else (*OFTEN, *SELDOM)
         wanted += ("OPERATORS",) if self.network_pages and not self.past.looks % NETWORK_EVERY else ()
         answers = dict(zip(wanted, await asyncio.gather(*(self._rows(self._client, name) for name in wanted)), strict=True))
         self._seldom |= {name: answers[name] for name in SELDOM if name in answers}
