@@ -136,10 +136,10 @@ class Rules:
                     accident[i] = seg
                     break
         leaves = r["lane"][place] == EXIT_LANE
-        is_due = (lav < LAV_MPH) & (cars > CARS_FREE) & (accident < 0) & ~leaves
-        toll = np.where(is_due, 2 * (cars - CARS_FREE) ** 2, 0)
-        # On the border, the last bits of a mean decide: either is right.
-        either = np.where((np.abs(lav - LAV_MPH) < CLOSE) & (cars > CARS_FREE) & (accident < 0) & ~leaves, 2 * (cars - CARS_FREE) ** 2, toll)
+        price = np.where((cars > CARS_FREE) & (accident < 0) & ~leaves, 2 * (cars - CARS_FREE) ** 2, 0)
+        toll = np.where(lav < LAV_MPH, price, 0)
+        # Where a mean is the limit but for its last bits, these decide: nothing is right, and so is the toll.
+        either = np.where(np.abs(lav - LAV_MPH) < CLOSE, price - toll, toll)
         columns = {name: r[name][place] for name in ("vid", "time", "xway", "dir")}
         return {**columns, "drives_on": on_trip[place], "leaves": leaves, "lav": lav, "accident": accident, "toll": toll, "either": either}
 
@@ -158,8 +158,12 @@ class Rules:
 
     def wrong(self, answers: Answers) -> list[str]:
         """Return what is wrong with answers, a sentence each: missing ones, ones that nobody asked for or that came twice, wrong values."""
-        return [*self._wrong_tolls(answers.toll), *self._wrong_accidents(answers.accident), *self._wrong_balances(answers.balance), *self.
-                _wrong_expenditures(answers.expenditure)]
+        return [
+            *self._wrong_tolls(answers.toll),
+            *self._wrong_accidents(answers.accident),
+            *self._wrong_balances(answers.balance),
+            *self._wrong_expenditures(answers.expenditure),
+        ]
 
     def _wrong_tolls(self, found: Arrays) -> list[str]:
         e = {name: values[~self._entries["leaves"]] for name, values in self._entries.items()}
@@ -185,16 +189,18 @@ class Rules:
         faults, mine, theirs = _paired("balance", asked, found, ("qid", "time"))
         vid, time = asked["vid"][mine], asked["time"][mine]
         told, result_time = found["balance"][theirs], found["result_time"][theirs]
-        before, after = (self._balance(vid, result_time - 1), self._balance(vid, result_time))
-        same = (told == before) | (told == after)
-        faults += _values("balance", "balance", same, told, after, vid, time)
+        # Charges of the very second may count or not, and so may tolls that the last bits of a mean decide.
+        least = np.minimum(self._balance("toll", vid, result_time - 1), self._balance("either", vid, result_time - 1))
+        most = np.maximum(self._balance("toll", vid, result_time), self._balance("either", vid, result_time))
+        same = (told == least) | (told == most)
+        faults += _values("balance", "balance", same, told, most, vid, time)
         fresh = (result_time <= time) & (result_time >= time - BALANCE_AGE_S)
         return faults + _values("balance", "result_time", fresh, result_time, time, vid, time)
 
-    def _balance(self, vid: Any, until: Any) -> Any:
+    def _balance(self, tolls: str, vid: Any, until: Any) -> Any:
         """Return what each car has been charged up to a second, that second included."""
         e = self._entries  # by car and time
-        paid = np.where(e["drives_on"], np.append(0, e["toll"][:-1]), 0)
+        paid = np.where(e["drives_on"], np.append(0, e[tolls][:-1]), 0)
         total = np.append(0, np.cumsum(paid))
         span = int(max(e["time"].max(initial=0), until.max(initial=0))) + 2
         keys = e["vid"] * span + e["time"]
@@ -203,8 +209,8 @@ class Rules:
     def _wrong_expenditures(self, found: Arrays) -> list[str]:
         asked = self._asked[3]
         faults, mine, theirs = _paired("expenditure", asked, found, ("qid", "time"))
-        paid = dict(zip(zip(*(self._history.column(n).to_pylist() for n in ("vid", "day", "xway")), strict=True),
-                        self._history.column("toll").to_pylist(), strict=True))
+        days = zip(*(self._history.column(name).to_pylist() for name in ("vid", "day", "xway")), strict=True)
+        paid = dict(zip(days, self._history.column("toll").to_pylist(), strict=True))
         of = zip(*(asked[name][mine].tolist() for name in ("vid", "day", "xway")), strict=True)
         expected = np.array([paid.get(key, 0) for key in of], np.int64)
         same = found["toll"][theirs] == expected
@@ -212,7 +218,7 @@ class Rules:
 
 
 def late(kind: str, response_s: Any, speedup: float = 1.0) -> list[str]:
-    """Return a sentence if answers of a type took longer than their limit. A run that is `speedup` times faster has limits as much smaller."""
+    """Return a sentence if answers of a type took longer than their limit, which is as much smaller as a run is faster."""
     limit = LIMITS_S[kind] / speedup
     over = int((np.asarray(response_s) > limit).sum())
     return [f"{over} {kind} answers took longer than {limit:.3g} s, the slowest {np.max(response_s):.3g} s"] if over else []
@@ -224,7 +230,8 @@ def _paired(kind: str, expected: Arrays, found: Arrays, key: tuple[str, str]) ->
     wanted, given = (side[key[0]] * span + side[key[1]] for side in (expected, found))
     order = np.argsort(given, kind="stable")
     ordered = given[order]
-    twice = np.append(False, ordered[1:] == ordered[:-1])
+    twice = np.zeros(len(ordered), np.bool_)
+    twice[1:] = ordered[1:] == ordered[:-1]
     once, keys = order[~twice], ordered[~twice]
     _, mine, theirs = np.intersect1d(wanted, keys, assume_unique=True, return_indices=True)
     missing, extra = np.setdiff1d(wanted, keys), np.setdiff1d(keys, wanted)

@@ -71,7 +71,7 @@ class Traffic:
 
     def table(self) -> pa.Table:
         """Return all rows."""
-        return pa.Table.from_batches([batch for _, batch in self.batches()], SCHEMA)
+        return pa.Table.from_batches([batch for _, batch in self.batches()], SCHEMA).combine_chunks()
 
     @cached_property
     def history(self) -> pa.Table:
