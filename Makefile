@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench types lint contracts docs rooms tests damage cluster faults soak experiments pins kills edges services clean
+.PHONY: help setup demo test bench types lint contracts docs rooms tests damage cluster faults soak experiments pins kills edges services console wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -91,5 +91,13 @@ edges: $(READY) ## how fast sources and sinks are beside the libraries of their 
 services: ## install the other software that some tests talk to (Debian, as root or with sudo)
 	@.ci/services
 
+# Node 18 or later and npm, which only this needs. Without it the wheel and a clone have everything but the console.
+console: ## bundle the console's page (needs Node and npm)
+	@command -v npm >/dev/null || { echo "make console needs Node 18 or later with npm (Debian: apt-get install nodejs npm)" >&2; exit 1; }
+	@cd client/console/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && node build.mjs
+
+wheel: $(READY) console ## the wheel in dist, with the console's page
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
 clean: ## remove what the targets made, save .venv
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf build dist client/console/bundle client/console/web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

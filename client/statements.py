@@ -6,6 +6,7 @@ Of a script only quotes, comments and semicolons are understood; everything else
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # A quoted string or name (doubled quotes are two tokens), a comment, a semicolon, or a run of anything else.
 _TOKEN = re.compile(r"""'[^']*'|"[^"]*"|--[^\n]*|/\*.*?\*/|/\*|;|[^'";/-]+|.""", re.DOTALL)
@@ -54,6 +55,28 @@ def first_word(statement: str) -> str:
 
 def _has_words(statement: str) -> bool:
     return any(token.strip() and not token.startswith(("--", "/*")) for token in _TOKEN.findall(statement))
+
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def policy_statement(policy: str, settings: Sequence[str] = ()) -> str:
+    """Return SET POLICY for a policy as text, such as `bsd-log:clusters=12,level=operator`, with more settings of the form NAME=VALUE.
+
+    Raises ValueError for a setting of another form.
+    """
+    name, _, rest = policy.partition(":")
+    literals = ", ".join(_setting(one) for one in (*(one for one in rest.split(",") if one), *settings))
+    return f"SET POLICY {quoted(name)}{f' WITH ({literals})' if literals else ''}"
+
+
+def _setting(setting: str) -> str:
+    name, equals, value = setting.partition("=")
+    if not equals or not _WORD.fullmatch(name):
+        raise ValueError(f"{setting!r} is not NAME=VALUE")
+    literal = value if _NUMBER.fullmatch(value) or value.lower() in ("true", "false") else "'" + value.replace("'", "''") + "'"
+    return f"{name} = {literal}"
 
 
 VERBS = ("START", "STOP", "PAUSE", "RESUME", "DROP")

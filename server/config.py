@@ -216,7 +216,8 @@ class Config:
     recording_kept_s: float = setting(
         3600.0,
         "limits",
-        "How long the server keeps counts of what arrives, for `millstream record --last`. 0 means that it keeps none.",
+        "How long the server keeps counts of what arrives, for `millstream record --last` and `millstream advise`. "
+        "0 means that it keeps none.",
         least=0,
     )
     recording_bytes_max: int = setting(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +10,12 @@ import click
 from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, in_force, show_answer, show_table, warn
 from millstream.client.commands.record import record
 from millstream.client.errors import MillstreamError
-from millstream.client.statements import quoted
+from millstream.client.statements import policy_statement
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
 
 Connect = Callable[[], "Client"]
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @click.group(name="policy")
@@ -66,19 +63,13 @@ def set_(name: str, options: tuple[str, ...], connect: Connect) -> None:
 
     Settings may also follow the name: `bsd-log:clusters=12,level=operator`.
     """
-    name, _, rest = name.partition(":")
-    settings = ", ".join(_setting(option) for option in (*(one for one in rest.split(",") if one), *options))
+    try:
+        statement = policy_statement(name, options)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--set") from error
     with connect() as client:
-        client.execute(f"SET POLICY {quoted(name)}{f' WITH ({settings})' if settings else ''}")
-        courtesy(f"policy {name} is in use")
-
-
-def _setting(option: str) -> str:
-    name, equals, value = option.partition("=")
-    if not equals or not _WORD.fullmatch(name):
-        raise click.BadParameter(f"{option!r} is not NAME=VALUE", param_hint="--set")
-    literal = value if _NUMBER.fullmatch(value) or value.lower() in ("true", "false") else "'" + value.replace("'", "''") + "'"
-    return f"{name} = {literal}"
+        client.execute(statement)
+        courtesy(f"policy {name.partition(':')[0]} is in use")
 
 
 @command.command()

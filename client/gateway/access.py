@@ -47,7 +47,7 @@ def check(settings: Settings) -> None:
     tokens = list(settings.access.tokens.values())
     if len(set(tokens)) != len(tokens):
         raise MillstreamError("invalid", "two roles have the same token", "give each role a token of its own")
-    if not _is_loopback(settings.host) and "admin" not in settings.access.tokens:
+    if not is_loopback(settings.host) and "admin" not in settings.access.tokens:
         hint = f"set {VARIABLES['admin']}, or listen on 127.0.0.1"
         raise MillstreamError("invalid", f"listening on {settings.host} lets other machines in and no token is set", hint)
 
@@ -57,7 +57,8 @@ def tokens_from(environment: Mapping[str, str]) -> dict[str, str]:
     return {role: environment[name] for role, name in VARIABLES.items() if environment.get(name)}
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address to listen on."""
     if host == "localhost":
         return True
     try:

@@ -83,11 +83,16 @@ async def _listening(listener: Listener, host: str, port: int, option: str) -> i
 
 def _http_listener(settings: Settings) -> HttpListener:
     try:
+        from millstream.client.gateway.http.app import application
+        from millstream.client.gateway.http.connections import Connections, Held
         from millstream.client.gateway.http.listener import HttpListener
     except ImportError as error:
         hint = "pip install 'millstream[gateway]'"
         raise MillstreamError("unsupported", f"HTTP needs {error.name}, which is not installed", hint) from error
-    return HttpListener(settings)
+    connections = Connections(settings.access, settings.connections_max)
+    app = application(connections, Held(), settings.cors_origins, settings.connections_max)
+    tls = None if settings.tls_cert is None or settings.tls_key is None else (settings.tls_cert, settings.tls_key)
+    return HttpListener(app, connections.close, settings.connections_max, tls)
 
 
 async def _mirror(settings: Settings, say: Callable[[str], None]) -> Mirror | None:

@@ -177,27 +177,28 @@ def board(now: Look, before: Look | None = None) -> Board:
     old = Look(0.0, now.now, {}) if before is None else before
     scheduler = {str(row["measure"]): str(row["value"]) for row in now.table("SCHEDULER")}
     earlier = {str(row["measure"]): str(row["value"]) for row in old.table("SCHEDULER")}
-    queries = _with_rates(now.table("QUERIES"), old.table("QUERIES"), seconds, {"rows_per_s": "accepted", "results_per_s": "results"})
-    streams = _with_rates(now.table("STREAMS"), old.table("STREAMS"), seconds, {"rows_per_s": "accepted"})
-    behind = {str(row["stream"]): _behind_ms(row.get("watermark"), now.now) for row in now.table("WATERMARKS")}
+    queries = with_rates(now.table("QUERIES"), old.table("QUERIES"), seconds, {"rows_per_s": "accepted", "results_per_s": "results"})
+    streams = with_rates(now.table("STREAMS"), old.table("STREAMS"), seconds, {"rows_per_s": "accepted"})
+    behind = {str(row["stream"]): behind_ms(row.get("watermark"), now.now) for row in now.table("WATERMARKS")}
     shown: dict[str, Sequence[Row]] = {
         "queries": [{**row, "shed_percent": _share(row.get("shed"), row.get("accepted"))} for row in queries],
         "streams": [{**row, "behind_ms": behind.get(str(row["name"]))} for row in streams],
-        "classes": [{**row, "target_ms": _milliseconds(row.get("target"))} for row in now.table("CLASSES")],
+        "classes": [{**row, "target_ms": in_milliseconds(row.get("target"))} for row in now.table("CLASSES")],
         "workers": [*_scheduler(scheduler, earlier, seconds), *map(_worker, now.table("WORKERS"))],
     }
     panes = {
         pane.name: Pane(pane.name, pane.title, pane.columns, tuple(_complete(pane, row) for row in shown[pane.name])) for pane in PANES
     }
     policies = tuple((str(row["name"]), str(row["summary"])) for row in now.table("POLICIES"))
-    return Board(panes, _policy(now.table("POLICIES"), scheduler), policies, _summary(panes, scheduler))
+    return Board(panes, policy_in_use(now.table("POLICIES"), scheduler), policies, _summary(panes, scheduler))
 
 
 def _complete(pane: Pane, row: Row) -> Row:
     return {column.key: row.get(column.key) for column in pane.columns}
 
 
-def _with_rates(now: Sequence[Row], before: Sequence[Row], seconds: float | None, rates: Mapping[str, str]) -> list[dict[str, Any]]:
+def with_rates(now: Sequence[Row], before: Sequence[Row], seconds: float | None, rates: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the rows of a SHOW with rates beside them: name of the rate to name of the count that it is of; unknown without `before`."""
     earlier = {str(row["name"]): row for row in before}
     return [
         {**row, **{rate: _rate(row.get(count), earlier.get(str(row["name"]), {}).get(count), seconds) for rate, count in rates.items()}}
@@ -216,17 +217,20 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else 100.0 * part / whole
 
 
-def _behind_ms(watermark: dt.datetime | None, now: dt.datetime) -> float | None:
+def behind_ms(watermark: dt.datetime | None, now: dt.datetime) -> float | None:
+    """Return how far a watermark is behind the time of day; None where there is none."""
     return None if not isinstance(watermark, dt.datetime) else (now - watermark) / dt.timedelta(milliseconds=1)
 
 
-def _milliseconds(target: dt.timedelta | int | None) -> float | None:
+def in_milliseconds(target: dt.timedelta | int | None) -> float | None:
+    """Return a class's target, an interval or whole microseconds, in ms; None where there is none."""
     if isinstance(target, dt.timedelta):
         return target / dt.timedelta(milliseconds=1)
     return None if target is None else target / 1_000
 
 
-def _policy(policies: Sequence[Row], scheduler: Mapping[str, str]) -> str:
+def policy_in_use(policies: Sequence[Row], scheduler: Mapping[str, str]) -> str:
+    """Return the policy in use with its options, of the rows of SHOW POLICIES and the measures of SHOW SCHEDULER."""
     used = next((row for row in policies if row.get("in_use")), None)
     if used is None:
         return scheduler.get("policy", figures.UNKNOWN)

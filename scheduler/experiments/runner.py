@@ -9,20 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
-from multiprocessing.synchronize import Event
+from concurrent.futures import as_completed
 from pathlib import Path
 
 from millstream.scheduler.experiments.code_digest import run_digest
 from millstream.scheduler.experiments.frame import ExperimentCase, Result
-
-_WATCH_S = 0.5
-"""How soon a worker notices that it is to end."""
+from millstream.scheduler.simulation.run_processes import RunProcesses
 
 Progress = Callable[[int, int, ExperimentCase], None]
 
@@ -107,33 +100,9 @@ def _run_simulated(missing: Sequence[ExperimentCase], store: ResultStore, proces
 
 
 def _run_apart(missing: Sequence[ExperimentCase], store: ResultStore, processes: int, progress: Progress | None) -> None:
-    # Fresh interpreters: nothing of the parent's state reaches a run.
-    context = get_context("spawn")
-    stop = context.Event()
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_follow_parent, initargs=(stop,))
-    try:
+    with RunProcesses(processes) as pool:  # interrupted, or a run failed: what is not kept by now is run again next time
         waiting = {pool.submit(case.run): case for case in missing}
         for done, future in enumerate(as_completed(waiting), 1):
             store.put(waiting[future], future.result())
             if progress is not None:
                 progress(done, len(missing), waiting[future])
-    except BaseException:
-        # Interrupted, or a run failed: what is not kept by now is run again next time, so nobody waits for it.
-        stop.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-
-
-def _follow_parent(stop: Event) -> None:
-    """Let this worker end when its parent does, however that ended, or says so: it would wait for work or run cases for nobody."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, which then says so
-    parent = parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        while not stop.is_set() and not wait([parent.sentinel], _WATCH_S):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

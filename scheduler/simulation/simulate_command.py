@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from pathlib import Path
@@ -163,6 +164,7 @@ class RunProgress:
 
 
 LINE_CELLS = 79
+HEADING_BYTES_MAX = 65_536
 
 SWEPT = ("load", "train", "decision-us", "evaluation-us")
 """What a sweep may vary: the utilisation, and options of the command."""
@@ -220,6 +222,14 @@ def read_input(path: Path, seed: int) -> tuple[Workload, RunSettings]:
         return read_workload(path, seed), RunSettings()
     found = recording.load(path)
     return found.workload(path.stem), recorded_settings(found.about)
+
+
+def recorded_policy(path: Path) -> str | None:
+    """Return the policy in force at the end of a recording; None for a workload, which has none."""
+    with path.open("rb") as file:
+        line = file.readline(HEADING_BYTES_MAX)
+    found = json.loads(line).get("policy") if line[:1] == b"{" else None
+    return None if found is None else str(found)
 
 
 def recorded_settings(about: Mapping[str, Any]) -> RunSettings:
@@ -281,7 +291,6 @@ def shown_rows(rows: Sequence[Mapping[str, Any]], form: str, keys: Sequence[str]
     """Return rows as a table, CSV or JSON lines; `keys` are the first columns of the table."""
     import csv
     import io
-    import json
 
     from millstream.scheduler.simulation.repetitions import SUFFIX
 

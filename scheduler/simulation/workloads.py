@@ -94,12 +94,12 @@ def utilisation(work: Workload) -> float:
     A join takes one probe a tuple and makes S_J partners' worth of results: s of the other side's rate times the window each (Sharaf
     2007, 3.4).
     """
-    rates = _rates(work)
+    rates = operator_rates(work)
     nodes = {node.id: node for node in work.nodes}
     return sum(rate * (nodes[operator].cost_ns + nodes[operator].call_ns) for operator, rate in rates.items()) / 1e9
 
 
-def _rates(work: Workload) -> dict[OperatorId, float]:
+def operator_rates(work: Workload) -> dict[OperatorId, float]:
     """Return the input rate of every operator in tuples a second (a source's output rate)."""
     span_s = max(work.span_ns, 1) / 1e9
     made: dict[int, float] = {log: len(times) / span_s for log, times in work.arrivals.items()}

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.access import Access
-from millstream.client.gateway.http import connections, limits, listener
+from millstream.client.gateway.http import connections, limits
 from millstream.client.gateway.http.connections import Held
 from millstream.client.gateway.http.results import place_of
 
@@ -369,7 +369,7 @@ def test_what_all_peers_hold_together_is_bounded(monkeypatch: pytest.MonkeyPatch
         made.append(Held(100))
         return made[0]
 
-    monkeypatch.setattr(listener, "Held", held)
+    monkeypatch.setattr(connections, "Held", held)
 
     async def test(_: Gateway, client: httpx.AsyncClient) -> None:
         await sql(client, "CREATE STREAM s (v INT)")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from millstream.client.errors import MillstreamError
-from millstream.client.gateway.access import Settings
 from millstream.client.gateway.http import limits
-from millstream.client.gateway.http.app import application
-from millstream.client.gateway.http.connections import Connections, Held
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
@@ -97,39 +94,49 @@ BROKEN_OFF = BrokenOff()
 
 
 class HttpListener:
-    """All peers of one port."""
+    """All peers of one port, and what serves them: an ASGI application, which this knows nothing else of.
 
-    def __init__(self, settings: Settings) -> None:
-        self.held = Held()
-        self.connections = Connections(settings.access, settings.connections_max)
-        self._settings = settings
-        self._server: _Server | None = None
-        self._task: asyncio.Task[None] | None = None
+    `web_sockets` is uvicorn's name of who speaks WebSocket; `closing` is awaited when the port is closed. At most `connections_max`
+    requests are under way at a time.
+    """
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port. OSError when it is taken."""
-        settings = self._settings
-        app = application(self.connections, self.held, settings.cors_origins, settings.connections_max)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=128)
-        tls: dict[str, Any] = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key} if settings.tls_cert else {}
-        config = uvicorn.Config(
+    def __init__(
+        self,
+        app: Any,
+        closing: Callable[[], Awaitable[None]],
+        connections_max: int,
+        tls: tuple[str, str] | None = None,
+        web_sockets: Literal["none", "websockets-sansio"] = "none",
+        message_bytes_max: int = limits.STATEMENT_BYTES_MAX,
+    ) -> None:
+        certificate: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
+        self._config = uvicorn.Config(
             app,
             http=BoundedHttp,
-            ws="none",
+            ws=web_sockets,
+            ws_max_size=message_bytes_max,
+            ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=settings.connections_max + 1,
+            limit_concurrency=connections_max + 1,
             timeout_keep_alive=limits.KEEP_ALIVE_S,
             timeout_graceful_shutdown=limits.STOP_S,
             h11_max_incomplete_event_size=limits.HEAD_BYTES_MAX,
-            **tls,
+            **certificate,
         )
+        self._closing = closing
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port. OSError when it is taken."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=128)
         logging.getLogger("uvicorn.error").addFilter(BROKEN_OFF)  # once, however often it is added
-        self._server = _Server(config)
+        self._server = _Server(self._config)
         self._task = asyncio.get_running_loop().create_task(self._server.serve([listening]))
         while not self._server.started:
             if self._task.done():
@@ -144,5 +151,6 @@ class HttpListener:
             self._server.should_exit = True
             await self._task
             for connection in list(self._server.server_state.connections):
-                connection.transport.abort()
-        await self.connections.close()
+                if connection.transport is not None:
+                    connection.transport.abort()
+        await self._closing()

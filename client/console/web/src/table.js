@@ -1,0 +1,158 @@
+// A table of any length: only the rows in view are elements. Search, sort by a column, arrow keys, Enter opens.
+
+import { h, mark, s, say } from "./dom.js";
+
+const ROW_PX = 32;
+const SPARE_ROWS = 6;
+const GROW_ROWS = 14;
+
+/** Return a small line of the last values. */
+export function sparkline() {
+  const path = s("path", {});
+  const svg = s("svg", { class: "spark", viewBox: "0 0 60 20", preserveAspectRatio: "none", "aria-hidden": "true" }, path);
+  return { element: svg, draw: (values) => mark(path, "d", linePath(values)) };
+}
+
+/** Return an SVG path through values of 0 to their maximum; it breaks where nothing is known. */
+export function linePath(values) {
+  const top = values.reduce((most, value) => Math.max(most, value ?? 0), 0) || 1;
+  const step = 60 / Math.max(1, values.length - 1);
+  let path = "";
+  let pen = "M";
+  values.forEach((value, place) => {
+    if (value === null) {
+      pen = "M";
+      return;
+    }
+    path += `${pen}${(place * step).toFixed(1)} ${(19 - (18 * value) / top).toFixed(1)}`;
+    pen = "L";
+  });
+  return path;
+}
+
+/**
+ * columns: { key, title, show, number, spark(row) -> values, tone(row) -> "good" | "bad" | null }.
+ * open(row), if given, is called for the row that is clicked or on which Enter is pressed. `caption` names the table.
+ */
+export class Table {
+  #columns;
+  #open;
+  #rows = [];
+  #shown = [];
+  #sort = null;
+  #filter = "";
+  #focus = 0;
+  #pool = [];
+
+  constructor({ caption, columns, open = null, sort = null }) {
+    this.#columns = columns;
+    this.#open = open;
+    this.#sort = sort;
+    this.heads = columns.map((column) => {
+      const button = h("button", { class: "plain", type: "button", onclick: () => this.#sortBy(column) }, column.title);
+      return h("th", { scope: "col", class: column.number ? "number" : undefined }, column.spark ? column.title : button);
+    });
+    this.above = h("tr", { class: "space", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
+    this.below = h("tr", { class: "space", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
+    this.body = h("tbody", { onkeydown: (event) => this.#key(event) }, this.above, this.below);
+    this.table = h("table", { "aria-label": caption }, h("thead", {}, h("tr", {}, this.heads)), this.body);
+    this.scroll = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${caption}, scrolls`, onscroll: () => this.#draw() }, this.table);
+    this.counted = h("span", { class: "quiet", role: "status" });
+    const filter = (event) => {
+      this.#filter = event.target.value.toLowerCase();
+      this.#arrange();
+    };
+    this.search = h("input", { type: "search", placeholder: "Search", "aria-label": `Search in ${caption}`, oninput: filter });
+    this.element = this.scroll;
+  }
+
+  /** Show these rows (objects with a `name`). */
+  set(rows) {
+    this.#rows = rows;
+    this.#arrange();
+  }
+
+  #sortBy(column) {
+    const down = this.#sort?.key === column.key ? !this.#sort.down : Boolean(column.number);
+    this.#sort = { key: column.key, down };
+    this.#arrange();
+  }
+
+  #arrange() {
+    const texts = this.#columns.filter((column) => !column.number && !column.spark);
+    let rows = this.#rows;
+    if (this.#filter) rows = rows.filter((row) => texts.some((column) => column.show(row[column.key], row).toLowerCase().includes(this.#filter)));
+    if (this.#sort) {
+      const { key, down } = this.#sort;
+      const known = rows.filter((row) => row[key] !== null && row[key] !== undefined);
+      known.sort((a, b) => (a[key] < b[key] ? -1 : a[key] > b[key] ? 1 : 0) * (down ? -1 : 1));
+      rows = [...known, ...rows.filter((row) => row[key] === null || row[key] === undefined)];
+    }
+    this.#shown = rows;
+    this.#focus = Math.min(this.#focus, Math.max(0, rows.length - 1));
+    this.#columns.forEach((column, place) => {
+      mark(this.heads[place], "aria-sort", this.#sort?.key === column.key ? (this.#sort.down ? "descending" : "ascending") : null);
+    });
+    say(this.counted, rows.length === this.#rows.length ? `${rows.length}` : `${rows.length} of ${this.#rows.length}`);
+    mark(this.table, "aria-rowcount", rows.length + 1);
+    this.scroll.style.maxHeight = `${(Math.min(rows.length, GROW_ROWS) + 1) * (ROW_PX + 1) + 18}px`;
+    this.#draw();
+  }
+
+  #draw() {
+    const from = Math.max(0, Math.floor(this.scroll.scrollTop / ROW_PX) - SPARE_ROWS);
+    const to = Math.min(this.#shown.length, from + GROW_ROWS + 2 * SPARE_ROWS);
+    while (this.#pool.length < to - from) this.#pool.push(this.#row());
+    this.#pool.forEach((line, place) => {
+      const index = from + place;
+      if (index >= to) {
+        line.element.remove();
+        return;
+      }
+      if (!line.element.isConnected) this.body.insertBefore(line.element, this.below);
+      line.index = index;
+      mark(line.element, "aria-rowindex", index + 2);
+      if (this.#open) mark(line.element, "tabindex", index === this.#focus ? 0 : -1);
+      line.fill(this.#shown[index]);
+    });
+    this.above.firstChild.style.height = `${from * ROW_PX}px`;
+    this.below.firstChild.style.height = `${Math.max(0, this.#shown.length - to) * ROW_PX}px`;
+  }
+
+  #row() {
+    const cells = this.#columns.map((column) => {
+      const line = column.spark ? sparkline() : null;
+      const cell = h("td", { class: column.number ? "number" : undefined }, line?.element);
+      return { cell, line, column };
+    });
+    const record = { index: 0 };
+    record.element = h("tr", { onclick: () => this.#open?.(this.#shown[record.index]) }, cells.map(({ cell }) => cell));
+    record.fill = (row) => {
+      for (const { cell, line, column } of cells) {
+        if (line) {
+          line.draw(column.spark(row));
+          continue;
+        }
+        say(cell, column.show(row[column.key], row));
+        if (!column.number) mark(cell, "title", cell.textContent.length > 30 ? cell.textContent : null);
+        if (column.tone) mark(cell, "class", `${column.number ? "number " : ""}${column.tone(row) ?? ""}`.trim());
+      }
+    };
+    return record;
+  }
+
+  #key(event) {
+    const move = { ArrowDown: 1, ArrowUp: -1, PageDown: GROW_ROWS, PageUp: -GROW_ROWS, Home: -Infinity, End: Infinity }[event.key];
+    if (move !== undefined && this.#open) {
+      event.preventDefault();
+      this.#focus = Math.max(0, Math.min(this.#shown.length - 1, this.#focus + move));
+      const top = this.#focus * ROW_PX;
+      const bottom = top + 2 * ROW_PX - this.scroll.clientHeight + 20;
+      this.scroll.scrollTop = Math.min(top, Math.max(this.scroll.scrollTop, bottom));
+      this.#draw();
+      this.#pool.find((line) => line.index === this.#focus)?.element.focus({ preventScroll: true });
+    } else if (event.key === "Enter" && this.#open) {
+      this.#open(this.#shown[this.#focus]);
+    }
+  }
+}

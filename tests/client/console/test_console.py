@@ -1,0 +1,239 @@
+"""The console without a browser: who is let in, what a slow page costs, what is said when something is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from millstream.client.connection import AsyncClient, connect_async
+from millstream.client.console import files, pages
+from millstream.client.console.app import ROWS_SHOWN_MAX, STATEMENT_BYTES_MAX
+from millstream.client.console.deciding import SPANS_TOLD_MAX, Simulations, digest
+from millstream.client.console.pages import FOLLOWS_MAX, ROWS_KEPT, Follow, Page
+from millstream.client.console.serving import ConsoleSettings, running
+from millstream.client.console.watching import Watch
+from millstream.client.errors import MillstreamError
+
+from tests.support import live_server
+from tests.support.live_server import Harness, until
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A bundle of one page and one file: what is asked here is not what a browser makes of it."""
+    (tmp_path / "index.html").write_text(f'<meta name="csp-nonce" content="{files.NONCE}">')
+    (tmp_path / "main.js").write_text("1")
+    return tmp_path
+
+
+@asynccontextmanager
+async def asking(harness: Harness, bundle: Path, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+    async with (
+        running(ConsoleSettings(harness.address, port=0, bundle=bundle, **settings)) as address,
+        httpx.AsyncClient(base_url=address) as web,
+    ):
+        yield web
+
+
+def test_a_clone_without_the_bundle_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(MillstreamError, match="has not been bundled") as refused:
+        files.load(tmp_path)
+    assert "make console" in str(refused.value)
+
+
+def test_the_page_comes_with_a_strict_policy_and_a_nonce_of_its_own(bundle: Path) -> None:
+    async def test(harness: Harness) -> None:
+        async with asking(harness, bundle) as web:
+            first, second = [await web.get("/") for _ in range(2)]
+            policy = first.headers["content-security-policy"]
+            (nonce,) = re.findall(r"'nonce-([^']+)'", policy)
+            assert f'content="{nonce}"' in first.text
+            assert nonce not in second.text
+            assert "unsafe" not in policy
+            assert "default-src 'self'" in policy
+            assert "http:" not in policy
+            script = await web.get("/files/main.js")
+            assert script.headers["content-type"].startswith("text/javascript")
+            assert script.headers["x-content-type-options"] == "nosniff"
+            for name in ("index.html", "..%2f__init__.py", "none.js"):
+                assert (await web.get(f"/files/{name}")).status_code == 404
+
+    live_server.run(test)
+
+
+def test_another_sites_page_is_refused(bundle: Path) -> None:
+    async def test(harness: Harness) -> None:
+        async with asking(harness, bundle) as web:
+            own = str(web.base_url).rstrip("/")
+            asked = {"json": {"sql": "SHOW STREAMS"}}
+            assert (await web.post("/api/statement", **asked, headers={"Origin": own})).status_code == 200
+            for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
+                assert (await web.post("/api/statement", **asked, headers=headers)).status_code == 403
+            assert (await web.get("/", headers={"Host": "evil.example:7420"})).status_code == 403
+
+    live_server.run(test)
+
+
+def test_statements_go_under_the_users_token_and_are_bounded(bundle: Path) -> None:
+    async def test(harness: Harness) -> None:
+        async with asking(harness, bundle) as web:
+
+            async def ask(sql: Any, token: str = "a") -> httpx.Response:
+                return await web.post("/api/statement", json={"sql": sql}, headers={"Authorization": f"Bearer {token}"})
+
+            assert (await web.post("/api/statement", json={"sql": "SHOW STREAMS"})).status_code == 401
+            assert (await ask("SHOW STREAMS", "wrong")).status_code == 401
+            assert (await ask("CREATE STREAM s (x INT, d DOUBLE)")).json()["rows"] == []
+            refused = await ask("DROP STREAM s", "r")
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+            wrong = (await ask("SELECT\n nothing FROM s")).json()
+            assert (wrong["line"], wrong["column"]) == (2, 2)
+            running_on = await ask("SELECT x FROM s")
+            assert "CREATE QUERY" in running_on.json()["hint"]
+            assert (await ask("SHOW QUERIES")).json()["rows"] == []
+            assert (await ask("x" * STATEMENT_BYTES_MAX)).json()["code"] == "limit"
+            assert (await ask(5)).status_code == (await web.post("/api/statement", content="[")).status_code == 400
+            client = await harness.client(token="a")
+            await client.execute("CREATE TABLE t (k INT, d DOUBLE, PRIMARY KEY (k))")
+            await client.publish("t", [{"k": number, "d": float("nan")} for number in range(ROWS_SHOWN_MAX + 1)])
+            answer = (await ask("FETCH SELECT * FROM t")).json()
+            assert (len(answer["rows"]), answer["rows_in_all"], answer["rows"][0][1]) == (ROWS_SHOWN_MAX, ROWS_SHOWN_MAX + 1, "nan")
+
+    live_server.run(test, admin_token="a", reader_token="r")
+
+
+def test_other_machines_come_in_only_where_the_server_asks_for_tokens(bundle: Path) -> None:
+    async def test(harness: Harness) -> None:
+        desk_settings = ConsoleSettings(harness.address, host="0.0.0.0", port=0, bundle=bundle)
+        async with running(desk_settings) as address:
+            port = address.rsplit(":", 1)[1].rstrip("/")
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as web:
+                answer = await web.post("/api/statement", json={"sql": "SHOW STREAMS"}, headers={"Authorization": "Bearer anything"})
+                assert (answer.status_code, answer.json()["hint"] is not None) == (401, True)
+
+    live_server.run(test)
+
+
+class Stuck:
+    """A page that takes the first message and then nothing."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.asks: asyncio.Queue[str] = asyncio.Queue()
+        self.takes = asyncio.Event()
+
+    async def send_text(self, data: str) -> None:
+        if self.sent:
+            await self.takes.wait()
+        self.sent.append(data)
+
+    async def iter_text(self) -> AsyncIterator[str]:
+        while True:
+            yield await self.asks.get()
+
+
+class OneEach:
+    """Gives each use a connection of its own."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    @asynccontextmanager
+    async def one(self, token: str | None) -> AsyncIterator[AsyncClient]:
+        async with connect_async(self.address, token) as client:
+            yield client
+
+
+def test_a_page_that_takes_nothing_holds_little_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PACE_S", 0.01)
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM s (x INT)")
+
+        async def connected() -> AsyncClient:
+            return await connect_async(harness.address)
+
+        watch = Watch("admin", connected, every_s=0.01)
+        stuck, quick = Stuck(), Stuck()
+        quick.takes.set()
+        both = [Page(socket, watch, OneEach(harness.address), None) for socket in (stuck, quick)]
+        tasks = [asyncio.create_task(one) for one in (watch.run(), *(page.run() for page in both))]
+        for number in range(FOLLOWS_MAX + 2):
+            stuck.asks.put_nowait(json.dumps({"ask": "follow", "follow": number, "query": "SELECT * FROM s", "is_text": True}))
+        stuck.asks.put_nowait("no JSON")
+        await until(lambda: len(both[0]._follows) == FOLLOWS_MAX and all(f.columns for f in both[0]._follows.values()), "the page follows")
+        for _ in range(20):
+            await client.publish("s", [{"x": number} for number in range(1_000)])
+        await until(lambda: all(follow.came == 20_000 for follow in both[0]._follows.values()), "all rows came")
+        told = len(quick.sent)
+        await until(lambda: len(quick.sent) > told + 20, "the other page is told of more looks")
+        assert len(stuck.sent) == 1
+        assert all(len(follow.rows) <= ROWS_KEPT for follow in both[0]._follows.values())
+        assert len(both[0]._answers) == 2  # of two follows too many and of what is no JSON; the first is under way
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await until(lambda: len(harness.server.application.sessions) == 1, "what the pages began is gone")
+
+    live_server.run(test)
+
+
+def test_a_follow_tells_the_last_rows_and_how_many_came() -> None:
+    follow = Follow(7)
+    assert follow.message() is None
+    follow.columns, follow.came = [["x", "INT"]], 300
+    follow.rows.extend(f'{{"x": {number}}}' for number in range(300))
+    told = json.loads(follow.message() or "")
+    assert (told["follow"], told["came"], len(told["rows"]), told["rows"][-1]) == (7, 300, ROWS_KEPT, {"x": 299})
+    assert follow.message() is None
+
+
+def test_a_trace_becomes_spans_and_orders_from_its_first_moment_on() -> None:
+    instant = {"ph": "i", "tid": 3, "ts": 100.0, "name": "order 4", "args": {"steps": ["a", "b"], "rank": 1.5}}
+    span = {"ph": "X", "tid": 2, "ts": 103.0, "dur": 2.0, "name": "b", "args": {"rows": 7, "out": 1}}
+    arrived = {"ph": "i", "tid": 3, "ts": 90.0, "name": "arrived log 1", "args": {"rows": 3}}
+    told = digest([{"ph": "M", "name": "thread_name"}, arrived, instant, span])
+    assert told["operators"] == ["b"]
+    assert told["spans"] == [[13.0, 2.0, 0, 7, 1]]
+    assert told["orders"] == [{"at": 10.0, "order": "4", "steps": ["a", "b"], "rank": 1.5}]
+    many = digest([{**span, "ts": float(number)} for number in range(SPANS_TOLD_MAX + 5)])
+    assert (len(many["spans"]), many["spans_in_all"], many["spans"][-1][0]) == (SPANS_TOLD_MAX, SPANS_TOLD_MAX + 5, SPANS_TOLD_MAX + 4)
+    assert digest([])["orders"] == []
+
+
+def test_a_simulation_is_one_at_a_time_bounded_and_of_policies_only() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM s (x INT)")
+        await client.execute("CREATE QUERY q AS SELECT x FROM s")
+        await client.publish("s", [{"x": number} for number in range(100)])
+        connections = OneEach(harness.address)
+        asked = {"last_s": 60.0, "policies": ["fcfs", "hnr:level=query"]}
+        simulations = Simulations()
+        first = asyncio.create_task(simulations.simulate(connections, None, asked))
+        await until(lambda: simulations._busy, "it runs")
+        with pytest.raises(MillstreamError, match="another simulation"):
+            await simulations.simulate(connections, None, asked)
+        assert [run["results"] for run in (await first)["runs"]] == [100.0, 100.0]
+        advice = await simulations.advise(connections, None, {"last_s": 60.0, "objective": "p99", "minutes": 0.02})
+        assert advice["advice"]["present"].startswith("fcfs")
+        with pytest.raises(ValueError, match="objective"):
+            await simulations.advise(connections, None, {"last_s": 60.0, "objective": "luck", "minutes": 0.02})
+        with pytest.raises(MillstreamError, match=r"longer than 0\.01 s"):
+            await Simulations(0.01).simulate(connections, None, asked)
+        with pytest.raises(MillstreamError, match="the simulation failed"):
+            await simulations.simulate(connections, None, {**asked, "policies": ["nonsense"]})
+        for wrong in ({"policies": ["user:file=/etc/passwd"]}, {"policies": []}, {"policies": ["--plot"]}, {"last_s": float("nan")}):
+            with pytest.raises(ValueError, match=r"polic|number"):
+                await simulations.simulate(connections, None, {**asked, **wrong})
+        assert simulations._busy is False
+
+    live_server.run(test)

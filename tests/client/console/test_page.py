@@ -1,0 +1,175 @@
+"""The console as its user meets it: a browser shows the page that the real console serves before a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from tests.support import live_server
+from tests.support.consoles import Shown, browser, console, pump, show
+from tests.support.live_server import Harness
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+READINGS = "CREATE STREAM readings (sensor TEXT, value DOUBLE)"
+HOT = "CREATE QUERY hot AS SELECT * FROM readings WHERE value > 30"
+TOKENS = {"admin_token": "a", "writer_token": "w", "reader_token": "r"}
+EVIL = "<img src=x onerror=document.title=9999>"
+
+
+def test_now_shows_what_runs_and_a_query_opens_by_keyboard() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run(READINGS, HOT)
+        stop = asyncio.Event()
+        pumping = asyncio.create_task(pump(shown, "readings", [{"sensor": "a", "value": 35.0}], stop))
+        try:
+            queries = page.get_by_role("table", name="Queries")
+            await queries.get_by_role("cell", name="hot", exact=True).wait_for()
+            await queries.get_by_text(re.compile(r"\d/s")).first.wait_for()
+            await page.get_by_text("query hot came").wait_for()
+            await page.get_by_role("img", name=re.compile("Rows a second, last fifteen minutes; now in [1-9]")).wait_for()
+            await queries.get_by_role("row").nth(1).focus()
+            await page.keyboard.press("Enter")
+            await page.get_by_role("heading", name="Query hot").wait_for()
+            await page.get_by_role("table", name="Operators").get_by_role("cell", name="select", exact=True).wait_for()
+            await page.get_by_text("SELECT * FROM readings WHERE value > 30").wait_for()
+            await page.get_by_role("button", name="Watch results").click()
+            await page.get_by_role("table", name="Results").get_by_role("cell", name="35").first.wait_for()
+        finally:
+            stop.set()
+            await pumping
+
+    show(test)
+
+
+def test_text_and_values_with_html_are_shown_as_text() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run("CREATE STREAM said (line TEXT)", f"""CREATE QUERY echo AS SELECT line, '{EVIL}' AS "<b>x</b>" FROM said""")
+        await page.goto(shown.address + "#/query/echo")
+        await page.locator("pre", has_text=EVIL).wait_for()
+        await page.get_by_role("button", name="Watch results").click()
+        await page.get_by_role("columnheader", name="<b>x</b>").wait_for()
+        client = await shown.harness.client()
+        await client.publish("said", [{"line": "<script>document.title=9999</script>"}])
+        await page.get_by_role("cell", name="<script>document.title=9999</script>").wait_for()
+        assert await page.locator("main img, main script, td b").count() == 0
+        assert "9999" not in await page.title()
+
+    show(test)
+
+
+def test_a_reader_sees_and_only_an_admin_steers() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run(READINGS, HOT, token="a")
+        for token in ("wrong", "r"):
+            await page.get_by_label("Token of the server").fill(token)
+            await page.get_by_role("button", name="Enter").click()
+        await page.get_by_text("You are reader").wait_for()
+        await page.get_by_role("cell", name="hot", exact=True).click()
+        pause = page.get_by_role("button", name="Pause")
+        assert await pause.get_attribute("aria-disabled") == "true"
+        await page.get_by_text("this needs the admin role, and your token grants reader").wait_for()
+        await pause.click(force=True)
+        await page.reload()  # the token is kept in the session
+        await page.get_by_text("You are reader").wait_for()
+        await page.get_by_role("button", name="Leave").click()
+        await page.get_by_label("Token of the server").fill("a")
+        await page.get_by_role("button", name="Enter").click()
+        await page.get_by_text("You are admin").wait_for()
+        await page.get_by_text("running").first.wait_for()
+        await page.get_by_role("button", name="Pause").click()
+        await page.get_by_text("query hot is paused").first.wait_for()
+
+    show(test, server=TOKENS)
+
+
+def test_the_page_goes_on_when_the_server_is_back() -> None:
+    async def test(harness: Harness) -> None:
+        port = harness.server.port
+        async with console(harness) as address, browser() as pages:
+            page = await pages.new_page()
+            await page.goto(address)
+            await page.get_by_text("Live", exact=True).wait_for()
+            await harness.server.stop()
+            await page.get_by_text("No answer").wait_for()
+            async with live_server.running(port=port) as again:
+                await (await again.client()).execute(READINGS)
+                await page.get_by_text("Live", exact=True).wait_for()
+                await page.get_by_role("cell", name="readings", exact=True).wait_for()
+
+    live_server.run(test)
+
+
+def test_a_table_of_hundreds_has_only_the_rows_in_view_and_finds_one() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run(READINGS, *(f"CREATE QUERY q{number} AS SELECT value + {number} AS v FROM readings" for number in range(500)))
+        table = page.get_by_role("table", name="Queries")
+        await page.get_by_role("status").get_by_text("500", exact=True).wait_for()
+        assert await table.locator("tbody tr:not(.space)").count() < 40
+        await page.get_by_role("searchbox", name="Search in Queries").fill("q49")
+        await page.get_by_text("11 of 500").wait_for()
+        await page.get_by_role("searchbox", name="Search in Queries").fill("")
+        await table.locator("tbody tr[tabindex='0']").focus()
+        await page.keyboard.press("End")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("heading", name="Query q499").wait_for()
+
+    show(test)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 320)])
+def test_axe_finds_no_serious_fault(scheme: str, width: int) -> None:
+    """A width of 320 is what a screen of 1280 has at 400%; nothing then needs to be moved sideways but tables in their frames."""
+
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run(READINGS, HOT)
+        for where, heading in (("now", "Now"), ("query/hot", "Query hot"), ("class/default", "Class default")):
+            await page.goto(f"{shown.address}#/{where}")
+            await page.get_by_role("heading", name=heading, exact=True).wait_for()
+            await page.get_by_text("Live", exact=True).wait_for()
+            assert await shown.faults() == []
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+    show(test, color_scheme=scheme, viewport={"width": width, "height": 800})
+
+
+def test_policies_says_why_simulates_switches_and_goes_back() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run(READINGS, HOT)
+        stop = asyncio.Event()
+        pumping = asyncio.create_task(pump(shown, "readings", [{"sensor": "a", "value": 35.0}] * 20, stop))
+        try:
+            await page.goto(shown.address + "#/policies")
+            await page.get_by_role("button", name="Look now").click()
+            await page.get_by_role("table", name="Last orders").get_by_role("cell", name="hot: select 2", exact=True).first.wait_for()
+            await page.get_by_role("img", name=re.compile("runs of [1-9]")).wait_for()
+            await page.get_by_text(re.compile("The last one began with")).wait_for()
+            await page.get_by_role("button", name="Simulate").click()
+            compared = page.get_by_role("table", name="Policies compared")
+            await compared.get_by_role("rowheader", name="bsd-log", exact=True).wait_for()
+            assert await compared.get_by_role("row").count() == 5
+            await page.get_by_label("How long to try").select_option("0.2")
+            await page.get_by_role("button", name="Ask the advisor").click()
+            await page.get_by_text(re.compile("Keep what you have|Proposal: ")).wait_for()
+            await compared.get_by_role("button", name="Use hnr", exact=True).click()
+            await page.get_by_text("Before it was fcfs (level=query).").wait_for()
+            await page.get_by_text(re.compile(r"^Policy hnr")).wait_for()
+            await page.get_by_role("button", name="Go back to fcfs (level=query)").click()
+            await page.get_by_text(re.compile(r"^Policy fcfs \(level=query\)")).wait_for()
+            await page.get_by_role("table", name="Policies", exact=True).get_by_role("cell", name="bsd-log", exact=True).click()
+            await page.get_by_label("with options").fill("clusters=5")
+            await page.get_by_role("button", name="Switch to bsd-log").click()
+            await page.get_by_text(re.compile(r"^Policy bsd-log \(.*clusters=5")).wait_for()
+            assert await shown.faults() == []
+        finally:
+            stop.set()
+            await pumping
+
+    show(test)
