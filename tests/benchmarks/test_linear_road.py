@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pytest
 from millstream import run_script
-from millstream.client.benchmarks.linear_road.rules import LIMITS_S, Answers, Rules, late
+from millstream.client.benchmarks.linear_road.rules import LIMITS_S, RoadAnswers, Rules, late
 from millstream.client.benchmarks.linear_road.traffic import COLUMNS, SCHEMA, Traffic
 from millstream.client.benchmarks.linear_road.workload import QUERIES, answers, script, statements
 
@@ -22,13 +22,13 @@ NO_HISTORY = pa.table({"vid": [7], "day": [3], "xway": [0], "toll": [42]})
 SMALL = Traffic(2, 600, 0, seed=5, rate_max=40.0, spread=2.0, trip_segments=4.0, jam_cars=120, accident_s=60.0)
 
 
-def answered(rows: pa.Table, history: pa.Table) -> Answers:
+def answered(rows: pa.Table, history: pa.Table) -> RoadAnswers:
     found = run_script(script(), input=rows, history=history)
     return answers({kind: found[query].table.to_batches() for kind, query in QUERIES.items()})
 
 
 @cache
-def small() -> tuple[Rules, Answers]:
+def small() -> tuple[Rules, RoadAnswers]:
     rows = SMALL.table()
     return Rules(rows, SMALL.history), answered(rows, SMALL.history)
 

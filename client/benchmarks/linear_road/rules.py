@@ -35,7 +35,7 @@ Arrays = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class RoadAnswers:
     """What a system answered: the columns of each type, as arrays of equal length.
 
     toll: vid, time, lav (NaN for none), toll. accident: vid, time, xway, dir, seg. balance: qid, time, result_time, balance.
@@ -156,7 +156,7 @@ class Rules:
             "charged": int((e["toll"] > 0).sum()),
         }
 
-    def wrong(self, answers: Answers) -> list[str]:
+    def wrong(self, answers: RoadAnswers) -> list[str]:
         """Return what is wrong with answers, a sentence each: missing ones, ones that nobody asked for or that came twice, wrong values."""
         return [
             *self._wrong_tolls(answers.toll),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.client.benchmarks.linear_road.rules import Answers
+from millstream.client.benchmarks.linear_road.rules import RoadAnswers
 
 FILES = ("reports", "statistics", "accidents", "tolls", "accounts")
 QUERIES = {
@@ -36,9 +36,9 @@ def statements() -> list[str]:
     return [statement for part in script().split(";") if (statement := part.strip())]
 
 
-def answers(rows: Mapping[str, Sequence[pa.RecordBatch]]) -> Answers:
+def answers(rows: Mapping[str, Sequence[pa.RecordBatch]]) -> RoadAnswers:
     """Return the rows of each type of answers as arrays."""
-    return Answers(**{kind: {name: _array(rows[kind], name) for name in names} for kind, names in COLUMNS.items()})
+    return RoadAnswers(**{kind: {name: _array(rows[kind], name) for name in names} for kind, names in COLUMNS.items()})
 
 
 def _array(batches: Sequence[pa.RecordBatch], name: str) -> Any:
