@@ -126,9 +126,12 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 2
+    except click.UsageError as error:
+        if error.ctx is not None:
+            click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} {error.ctx.help_option_names[0]}' for help.\n", err=True)
+        return complain(error.format_message(), error.exit_code)
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return complain(error.format_message(), error.exit_code)
     except MillstreamError as error:
         return complain(str(error))
     except (click.Abort, KeyboardInterrupt):
@@ -142,7 +145,7 @@ def run(arguments: list[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def complain(text: str) -> int:
-    """Print an error on stderr and return the exit code of failure."""
+def complain(text: str, exit_code: int = 1) -> int:
+    """Print an error on stderr, in the one form that all commands have, and return the exit code."""
     click.echo(f"error: {text}", err=True)
-    return 1
+    return exit_code

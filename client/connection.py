@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from millstream.client import data as conversion
 from millstream.client.address import parse_address, tls_context
-from millstream.client.errors import START_ONE, MillstreamError
+from millstream.client.errors import MillstreamError, NoServerHere
 from millstream.client.notebook import plan_svg, table_html
 from millstream.client.publisher import Acknowledgement, Publisher
 from millstream.client.reconnection import Reconnection
@@ -408,9 +408,13 @@ async def _greeted(host: str, port: int, token: str | None, tls: Tls, client_id:
 
 
 def _unreachable(host: str, port: int, error: OSError) -> MillstreamError:
-    hint = START_ONE if host in ("127.0.0.1", "localhost", "::1") else "check host and port"
     reason = "" if isinstance(error, ConnectionRefusedError) or not error.strerror else f" ({error.strerror})"
-    return MillstreamError("unreachable", f"no server answers at {host}:{port}{reason}", hint)
+    message = f"no server answers at {host}:{port}{reason}"
+    return (
+        NoServerHere(message)
+        if host in ("127.0.0.1", "localhost", "::1")
+        else MillstreamError("unreachable", message, "check host and port")
+    )
 
 
 async def _abandon(wire: Wire | None) -> None:

@@ -9,8 +9,6 @@ from millstream.protocol.errors import ProtocolError
 if TYPE_CHECKING:
     from millstream.protocol.messages import Failure
 
-START_ONE = "start one with: millstream serve"  # the mend where no server answers on this machine
-
 
 class MillstreamError(Exception):
     """Something did not work.
@@ -53,6 +51,13 @@ class MillstreamError(Exception):
     def of_protocol(cls, error: ProtocolError) -> MillstreamError:
         """Return the error of a message that could not be sent or understood."""
         return cls(error.code, error.message)
+
+
+class NoServerHere(MillstreamError):
+    """No server answers at an address of this machine: one may be about to start."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("unreachable", message, "start one with: millstream serve")
 
 
 def disconnected(reason: str) -> MillstreamError:

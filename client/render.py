@@ -161,8 +161,15 @@ def brief(table: pa.Table, first: list[str], width: int = BRIEF_WIDTH) -> list[s
     chosen = table.select(names)
     heads = _columns(chosen.schema)
     columns = [_brief_column(chosen.column(name)) for name in names]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    widths = [max([len(name), *(len(row[place]) for row in rows)]) for place, name in enumerate(names)]
+    return fitted(heads, [list(row) for row in zip(*columns, strict=True)], width)[0]
+
+
+def fitted(heads: list[tuple[str, bool]], rows: list[list[str]], width: int) -> tuple[list[str], list[str]]:
+    """Return the lines of a table (`aligned`) cut to `width` characters, and the titles of the columns that had no room.
+
+    Texts are cut, from the last column on; if that is not enough, the last columns are left out.
+    """
+    widths = [max([len(title), *(len(row[place]) for row in rows)]) for place, (title, _) in enumerate(heads)]
     least = [w if right else min(w, max(len(name), COLUMN_WIDTH_MIN)) for w, (name, right) in zip(widths, heads, strict=True)]
     least[0] = min(widths[0], NAME_WIDTH_MIN)
     while sum(widths) + len(GAP) * (len(widths) - 1) > width:
@@ -175,7 +182,8 @@ def brief(table: pa.Table, first: list[str], width: int = BRIEF_WIDTH) -> list[s
         else:
             break
     kept = len(widths)
-    return aligned(heads[:kept], [[_cut(text, w) for text, w in zip(row[:kept], widths, strict=True)] for row in rows])
+    lines = aligned(heads[:kept], [[_cut(text, w) for text, w in zip(row[:kept], widths, strict=True)] for row in rows])
+    return lines, [title for title, _ in heads[kept:]]
 
 
 def _brief_column(column: pa.ChunkedArray) -> list[str]:

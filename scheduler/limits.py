@@ -77,10 +77,14 @@ STORY_ENTRIES_MAX: Final = 100_000
 """Entries kept in the story; the oldest go first and the story then says that it is cut."""
 
 USER_DECISION_NS_MAX: Final = 5_000_000
-"""A decision of a user policy that takes longer (measured by the driver) is slow: a hundred orders could have run meanwhile."""
+"""A decision for which a user policy takes more processor time is slow: a hundred orders could have run meanwhile."""
 
 USER_SLOW_DECISIONS_MAX: Final = 3
-"""Slow decisions a user policy is forgiven (the machine may have been busy) before round-robin replaces it."""
+"""Slow decisions a user policy is forgiven before round-robin replaces it."""
+
+USER_WAIT_NS_MAX: Final = 100_000_000
+"""A decision that takes longer by the clock is slow as well if those before it were too: the policy waits for something. One alone may be
+the doing of a busy machine."""
 
 USER_CALL_NS_MAX: Final = 1_000_000_000
 """After this time nobody waits for a user policy any more: round-robin replaces it at once."""

@@ -174,4 +174,4 @@ def _lines_of_a_process(entry: EntryPoint, made: Chosen) -> Iterator[dict[str, A
             yield json.loads(text)
         message = process.stderr.read()
     if process.returncode:
-        raise click.ClickException(message.strip().removeprefix("Error: ") or f"exit code {process.returncode}")
+        raise click.ClickException(message.strip().removeprefix("error: ") or f"exit code {process.returncode}")

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
-from millstream.client.errors import START_ONE
 from millstream.client.render import BRIEF_WIDTH, FORMATS, Renderer, brief, renderer_for
 from millstream.client.statements import query_statement
 
@@ -109,14 +108,14 @@ def once_started(connect: Callable[[], Client], wait_s: float, pause: Callable[[
 
     Raises what `connect` raises.
     """
-    from millstream.client.errors import MillstreamError
+    from millstream.client.errors import NoServerHere
 
     asked, tries = 0, round(wait_s / ASK_AGAIN_S)
     while True:
         try:
             client = connect()
-        except MillstreamError as error:
-            if error.hint != START_ONE or asked == tries:
+        except NoServerHere as error:
+            if asked == tries:
                 progress("")
                 raise
             progress(f"{error.message} yet; waiting for one that starts (at most {wait_s:g} s, Ctrl-C ends it)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +31,8 @@ def command(every: float, once: bool, connect: Callable[[], Client]) -> None:
         if once or not sys.stdout.isatty():
             from millstream.client.top.plain import plain
 
-            click.echo(plain(board(source.look()), source.server), nl=False)
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            click.echo(plain(board(source.look()), source.server, width), nl=False)
             return
         source.client()  # a server that is not there is told before the screen is taken
         from millstream.client.top.screen import TopScreen

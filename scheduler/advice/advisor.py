@@ -142,6 +142,8 @@ def advise(
     `present` is the policy in force, in place of the recording's. Raises SimulationError for a file or objective that will not do, and
     PolicyError for a policy that cannot be simulated.
     """
+    objective_of(objective)  # what is wrong with the question is told before processes are started
+    candidates.names(policies)
     bench = TrialBench(str(path))
     if processes == 1:
         return Advisor(bench, partial(one_by_one, bench, clock), clock, objective, progress).advise(present, policies, minutes, 1)

@@ -53,6 +53,7 @@ from millstream.scheduler.limits import (
     SCHEDULE_UNITS_LIVE,
     USER_DECISION_NS_MAX,
     USER_SLOW_DECISIONS_MAX,
+    USER_WAIT_NS_MAX,
     WINDOW_TUPLES,
 )
 from millstream.scheduler.measures import Measures
@@ -178,7 +179,7 @@ class LiveScheduler:
         self._drains_asked = self._drains_taken = self._drains_done = 0
         self._changes: dict[QueryId, _Change] = {}
         self._orders_out = 0
-        self._slow_decisions = 0
+        self._slow_decisions = self._long_decisions = 0
         self._questions: deque[_Question] = deque()
         self._stopping = False
         self._statistics, self._counted_ns = self._core.statistics(), 0
@@ -456,16 +457,16 @@ class LiveScheduler:
             elif kind is DrainRequested:
                 self._drains_taken += 1
             elif kind is PolicyChanged:
-                self._slow_decisions = 0
+                self._slow_decisions = self._long_decisions = 0
             elif kind is Tick:
                 asked = True
-        started_ns = self._clock_ns()
+        started_ns, calls, used_ns = self._clock_ns(), self._user_code.calls, self._user_code.used_ns
         instructions = self._core.handle(events, started_ns)
         spent_ns = self._clock_ns() - started_ns
         self.scheduling_ns += spent_ns
         own: list[Event] = []
-        if spent_ns > USER_DECISION_NS_MAX and self._core.policy.name == "user":
-            self._replace_slow_policy(spent_ns, own)
+        if self._user_code.calls > calls and self._core.policy.name == "user":
+            self._judge_policy(self._user_code.used_ns - used_ns, spent_ns, own)
         orders = []
         for instruction in instructions:
             if type(instruction) is Dispatch:
@@ -489,13 +490,16 @@ class LiveScheduler:
         while self._questions:
             self._questions.popleft().settle(self._core)
 
-    def _replace_slow_policy(self, spent_ns: int, own: list[Event]) -> None:
-        self._slow_decisions += 1
-        if self._slow_decisions > USER_SLOW_DECISIONS_MAX:
-            self._slow_decisions = 0
-            own.append(PolicyChanged(FALLBACK))
-            message = f"policy {self._core.policy} took {spent_ns / 1e6:.1f} ms for one decision{ROUND_ROBIN_GOES_ON}"
-            self._tell(Report("policy_failed", message))
+    def _judge_policy(self, used_ns: int, spent_ns: int, own: list[Event]) -> None:
+        """Replace a user policy whose decisions take too much processor time, or that waits in one after the other."""
+        self._slow_decisions += used_ns > USER_DECISION_NS_MAX
+        self._long_decisions = self._long_decisions + 1 if spent_ns > USER_WAIT_NS_MAX else 0
+        if max(self._slow_decisions, self._long_decisions) <= USER_SLOW_DECISIONS_MAX:
+            return
+        took = f"{used_ns / 1e6:.1f} ms of processor time" if self._slow_decisions > USER_SLOW_DECISIONS_MAX else f"{spent_ns / 1e6:.1f} ms"
+        self._slow_decisions = self._long_decisions = 0
+        own.append(PolicyChanged(FALLBACK))
+        self._tell(Report("policy_failed", f"policy {self._core.policy} took {took} for one decision{ROUND_ROBIN_GOES_ON}"))
 
     def _carry_out(self, instruction: Instruction, own: list[Event]) -> None:
         if isinstance(instruction, Splice):

@@ -8,6 +8,7 @@ given, so an exception may strike it anywhere.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -25,12 +26,13 @@ _NOTICES_MAX = 1_000
 class _Call:
     """One call, and what came of it."""
 
-    __slots__ = ("answer", "done", "left", "problem", "work")
+    __slots__ = ("answer", "done", "left", "problem", "used_ns", "work")
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
         self.done = threading.Event()
         self.left = False
+        self.used_ns = 0
         self.answer: Any = None
         self.problem: Exception | None = None
 
@@ -45,8 +47,13 @@ class UserCode:
     that was left behind.
     """
 
-    def __init__(self, wait: Callable[[threading.Event, int], bool] = wait_for) -> None:
+    def __init__(
+        self, wait: Callable[[threading.Event, int], bool] = wait_for, thread_time_ns: Callable[[], int] = time.thread_time_ns
+    ) -> None:
         self._wait = wait
+        self._thread_time_ns = thread_time_ns  # of the thread that calls it
+        self.calls = self.used_ns = 0
+        """Calls that came back, and their processor time."""
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -54,7 +61,7 @@ class UserCode:
         """Return what `work` returns, or raise what it raises; raises `PolicyError` when nothing came in time."""
         if self._thread is None:
             self._calls = SimpleQueue()
-            self._thread = threading.Thread(target=_serve, args=(self._calls,), name="user policy", daemon=True)
+            self._thread = threading.Thread(target=_serve, args=(self._calls, self._thread_time_ns), name="user policy", daemon=True)
             self._thread.start()
         call = _Call(work)
         self._calls.put(call)
@@ -63,6 +70,8 @@ class UserCode:
             ended = _ended(self._thread)
             self.close()
             raise PolicyError(f"nothing came back within {limit_ns / 1e9:g} s{'' if ended else ', and what it does goes on'}")
+        self.calls += 1
+        self.used_ns += call.used_ns
         if call.problem is not None:
             raise call.problem
         answer: Answer = call.answer
@@ -75,15 +84,17 @@ class UserCode:
             self._thread = None
 
 
-def _serve(calls: SimpleQueue[_Call | None]) -> None:
+def _serve(calls: SimpleQueue[_Call | None], thread_time_ns: Callable[[], int]) -> None:
     try:
         while (call := calls.get()) is not None:
+            began_ns = thread_time_ns()
             try:
                 call.answer = call.work()
             except Exception as problem:
                 call.problem = problem
             except KeyboardInterrupt:  # of the user's code: what keys interrupt is the main thread
                 call.problem = PolicyError("KeyboardInterrupt")
+            call.used_ns = thread_time_ns() - began_ns
             call.done.set()
             if call.left:
                 return

@@ -20,7 +20,7 @@ import pytest
 from millstream.client import cli
 from millstream.client.commands import common
 from millstream.client.commands.publish import READ_BYTES
-from millstream.client.errors import START_ONE, MillstreamError
+from millstream.client.errors import MillstreamError, NoServerHere
 from millstream.client.installed import own_entry
 from millstream.protocol import messages as m
 
@@ -100,9 +100,8 @@ def test_a_list_of_commands_has_whole_sentences(run: Run, group: str, monkeypatc
     assert (code, "..." in out.partition("Commands:")[2]) == (0, False)
 
 
-@pytest.mark.parametrize("hint", [START_ONE, "check host and port"])
-def test_a_server_that_is_starting_on_this_machine_is_waited_for(hint: str) -> None:
-    answers = [MillstreamError("unreachable", "no server answers at 127.0.0.1:7415", hint)] * 3
+def test_a_server_that_is_starting_on_this_machine_is_waited_for() -> None:
+    answers: list[MillstreamError] = [NoServerHere("no server answers at 127.0.0.1:7415")] * 3
     pauses: list[float] = []
 
     def connect() -> Any:
@@ -110,13 +109,46 @@ def test_a_server_that_is_starting_on_this_machine_is_waited_for(hint: str) -> N
             raise answers.pop()
         return "client"
 
-    if hint == START_ONE:
-        assert common.once_started(connect, 1.0, pauses.append) == "client"  # type: ignore[comparison-overlap]
-        assert (answers, len(pauses)) == ([], 3)
-        answers += [MillstreamError("unreachable", "no server answers at 127.0.0.1:7415", hint)] * 30
+    assert common.once_started(connect, 1.0, pauses.append) == "client"  # type: ignore[comparison-overlap]
+    assert (answers, len(pauses)) == ([], 3)
+    answers += [NoServerHere("no server answers at 127.0.0.1:7415")] * 30
     with pytest.raises(MillstreamError, match="no server answers"):
         common.once_started(connect, 1.0, pauses.append)
-    assert sum(pauses) == pytest.approx(1.3 if hint == START_ONE else 0)
+    assert sum(pauses) == pytest.approx(1.3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "said"),
+    [
+        (("nonsense",), 2, "No such command 'nonsense'."),
+        (("simulate", "nowhere.toml"), 2, "Invalid value for 'WORKLOAD': File 'nowhere.toml' does not exist."),
+        (("simulate", "{load}", "--policy", "best"), 1, "unknown policy 'best'; known are "),
+        (("advise", "{load}", "--policy", "best"), 1, "unknown policy 'best'; known are "),
+        (("journal", "check", "{load}"), 2, "Invalid value for 'DIR': Directory"),
+        (("sql", "--server", "10.0.0.7:port", "-c", "SHOW STREAMS"), 1, ""),
+    ],
+)
+def test_errors_of_all_commands_begin_alike(run: Run, tmp_path: Path, arguments: tuple[str, ...], exit_code: int, said: str) -> None:
+    load = tmp_path / "load.toml"
+    load.write_text('[stream.s]\nrate = 1\ncount = 3\n[[query]]\nname = "q"\nboxes = [{ name = "b", input = "s" }]\n')
+    code, out, err = run(*(one.format(load=load) for one in arguments))
+    assert (code, out) == (exit_code, ""), err
+    assert "Error:" not in err
+    assert err.splitlines()[-1].startswith(f"error: {said}")
+    if exit_code == 2:
+        assert err.startswith("Usage: millstream")
+
+
+def test_one_elsewhere_is_not_waited_for_whatever_its_mend_says() -> None:
+    elsewhere = MillstreamError("unreachable", "no server answers at 10.0.0.7:7415", "start one with: millstream serve")
+
+    def connect() -> Any:
+        raise elsewhere
+
+    pauses: list[float] = []
+    with pytest.raises(MillstreamError) as raised:
+        common.once_started(connect, 1.0, pauses.append)
+    assert (raised.value, pauses) == (elsewhere, [])
 
 
 def test_commands_are_found_in_our_own_files_as_importlib_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

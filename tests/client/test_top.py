@@ -197,6 +197,20 @@ def test_plain_text_cuts_nothing_and_leaves_out_what_is_unknown() -> None:
     assert "SELECT" not in text
 
 
+def test_plain_text_fits_the_terminal_and_says_what_has_no_room() -> None:
+    shown = board(Look(1.0, NOON, tables(2)))
+    whole = plain(shown, "x").splitlines()
+    assert max(map(len, whole)) > 80
+    for width in (60, 80, 100):
+        lines = plain(shown, "x", width).splitlines()
+        assert max(map(len, lines)) <= width
+        head = lines[lines.index("QUERIES") + 1].split()
+        section = "\n".join(lines[lines.index("QUERIES") :]).partition("\n\n")[0].replace("\n", " ")
+        said = section.partition("no room for ")[2].split(", ") if "no room for " in section else []
+        assert [*head, *said] == whole[whole.index("QUERIES") + 1].split()
+    assert plain(shown, "x", 1_000) == plain(shown, "x")
+
+
 def test_details_show_everything_with_units() -> None:
     now = Look(1.0, NOON, tables())
     text = details(now, "queries", "query_000")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, Sc
 from millstream.scheduler.events import Arrived, QueryPaused, QueryResumed, Tick
 from millstream.scheduler.instructions import ClockNs, Instruction, Report, Splice
 from millstream.scheduler.ledger import validate
-from millstream.scheduler.limits import OFFERS_DUE_NS, USER_CALL_NS_MAX, USER_DECISION_NS_MAX, USER_LOAD_NS_MAX
+from millstream.scheduler.limits import OFFERS_DUE_NS, USER_CALL_NS_MAX, USER_DECISION_NS_MAX, USER_LOAD_NS_MAX, USER_WAIT_NS_MAX
 from millstream.scheduler.simulation.executor import BoxExecutor
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.spec import PolicySpec
@@ -285,9 +286,7 @@ def rig_clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return module
 
 
-def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path, rig_clock: SimpleNamespace) -> None:
-    rig = Rig(user_policy(tmp_path, f"rig_clock.passes({USER_DECISION_NS_MAX + 1})"))
-    rig_clock.passes = rig.clock.passes
+def run_user_policy(rig: Rig) -> None:
     source = rig.builder.source("s")
     root = rig.chain("q", source, length=1)
     for _ in range(12):
@@ -295,7 +294,34 @@ def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path, rig_clock: S
         assert rig.live.quiesce(30)
     rig.live.stop()
     assert rig.executor.emitted(root) == 12
-    assert [report.kind for report in rig.reports("policy_failed")] == ["policy_failed"]
+
+
+def test_a_user_policy_that_takes_too_much_processor_time_is_replaced(tmp_path: Path, rig_clock: SimpleNamespace) -> None:
+    worked = WorkClock()
+    rig = Rig(user_policy(tmp_path, f"rig_clock.passes({USER_DECISION_NS_MAX + 1})"), user_code=UserCode(thread_time_ns=worked))
+    rig_clock.passes = worked.passes
+    run_user_policy(rig)
+    (report,) = rig.reports("policy_failed")
+    assert "ms of processor time for one decision" in report.message
+    assert rig.live.statistics().policy == "round-robin"
+
+
+def test_a_user_policy_on_a_busy_machine_goes_on_however_long_others_have_the_processor(tmp_path: Path, rig_clock: SimpleNamespace) -> None:
+    rig = Rig(user_policy(tmp_path, "rig_clock.passes()"), user_code=UserCode(thread_time_ns=lambda: 0))
+    waits = itertools.cycle((*[USER_WAIT_NS_MAX * 3] * 3, *[USER_DECISION_NS_MAX * 2] * 4))
+    rig_clock.passes = lambda: rig.clock.passes(next(waits))
+    run_user_policy(rig)
+    assert not rig.reports("policy_failed")
+    assert rig.live.statistics().policy.startswith("user")
+
+
+def test_a_user_policy_that_waits_in_each_decision_is_replaced(tmp_path: Path, rig_clock: SimpleNamespace) -> None:
+    rig = Rig(user_policy(tmp_path, f"rig_clock.passes({USER_WAIT_NS_MAX + 1})"), user_code=UserCode(thread_time_ns=lambda: 0))
+    rig_clock.passes = rig.clock.passes
+    run_user_policy(rig)
+    (report,) = rig.reports("policy_failed")
+    assert "ms for one decision" in report.message
+    assert "processor" not in report.message
     assert rig.live.statistics().policy == "round-robin"
 
 
