@@ -92,7 +92,8 @@ class FeedJob:
 
         plan = self._plan
         frame = read(self._session, plan.paths, plan.read, self._json_columns())
-        others = [text for text in (plan.split_by, *plan.conditions) if text]
+        split = "" if plan.split_by is None else "`" + plan.split_by.replace("`", "``") + "`"
+        others = [text for text in (split, *plan.conditions) if text]
         self.unused = unused_columns(frame, self._columns, plan.mapped, others)
         if plan.split_by is None:
             frame = with_streams(frame, plan.targets, plan.conditions)
