@@ -37,7 +37,7 @@ ROWS_MIN = 1_000
 ROWS_MAX = 100_000
 """Rows of a trial: more tell little more of a policy."""
 NICENESS = 10  # a server on the same machine goes first
-CHECK_SEEDS = (2, 3, 4, 5, 6)
+CHECK_SEEDS: tuple[int, ...] = (2, 3, 4, 5, 6)
 _RUNS = 120  # of one advice, about
 _SCREENING = 0.45  # of the time
 _REFINING = 0.55
