@@ -49,8 +49,7 @@ from millstream.engine.plan.query_options import query_options
 from millstream.engine.plan.running_tops import with_limits
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.select_binder import ALL_ROWS, SelectBinder, order_key
-from millstream.engine.plan.sets import all_keys, apart, by_name, combined, is_several, with_common_bounds
-from millstream.engine.plan.steps import Output, append_only_change, check_tables, settled, top_of
+from millstream.engine.plan.steps import Output, append_only_change, check_tables, is_several, settled, top_of
 from sqlglot import exp
 
 CONFIDENCE_FACTOR = 1.96  # of the normal distribution, two-sided 95 %
@@ -202,11 +201,17 @@ class _Binder:
                 self._union(body, environment, emit, bounds) if isinstance(body, UnionBody) else self._set(body, environment, emit, bounds)
             )
             return self._ordered(query, made)
+        if body.group_all:
+            from millstream.engine.plan.sets import all_keys  # loaded by whoever needs it, here and below
+
+            body = all_keys(body)
         if is_several(body):
+            from millstream.engine.plan.sets import apart
+
             parts = [SelectQuery(one, place=query.place) for one in apart(body)]
             return self._ordered(query, self._union(UnionBody(tuple(parts), body.place), environment, emit, bounds))
         try:
-            binder = SelectBinder(query, all_keys(body), environment, self.nested, emit)
+            binder = SelectBinder(query, body, environment, self.nested, emit)
             binder.keeps_bounds = bounds
             return binder.bind()
         except EngineError as problem:
@@ -219,6 +224,8 @@ class _Binder:
 
     def _set(self, body: SetBody, environment: Environment, emit: EmitSpec | None, bounds: bool) -> Node:
         """Bind UNION, INTERSECT or EXCEPT. SELECT DISTINCT beside one of these says nothing more."""
+        from millstream.engine.plan.sets import by_name, combined, with_common_bounds
+
         sides = (body.left, body.right)
         if not body.keeps_all:
             sides = (_undistinct(body.left), _undistinct(body.right))

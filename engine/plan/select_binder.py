@@ -28,7 +28,6 @@ from millstream.engine.plan.logical import (
 )
 from millstream.engine.plan.over import LagBinder, PendingRank, rank_node
 from millstream.engine.plan.scope import Scope
-from millstream.engine.plan.sets import all_keys
 from millstream.engine.plan.steps import (
     WINDOW_ROLES,
     OrderBy,
@@ -152,9 +151,11 @@ class SelectBinder:
             for table in query.common_tables:
                 environment = replace(environment, tables=(*environment.tables, (table, plain)))
                 plain = replace(environment, around=None, shared=None)
-            return SelectBinder(query, all_keys(body), environment, self.bind_query, EmitSpec() if environment.finite else None).inner(
-                exists=exists
-            )
+            if body.group_all:
+                from millstream.engine.plan.sets import all_keys
+
+                body = all_keys(body)
+            return SelectBinder(query, body, environment, self.bind_query, EmitSpec() if environment.finite else None).inner(exists=exists)
         node = self.bind_query(query, plain, None)
         return Inner(node, None if exists else one_column([Output(a.name, a.reference(i)) for i, a in enumerate(node.attributes)]))
 

@@ -31,7 +31,7 @@ from millstream.engine.plan.logical import (
     check_append_only,
     passing,
 )
-from millstream.engine.plan.steps import WINDOW_ROLES, filtered
+from millstream.engine.plan.steps import WINDOW_ROLES, filtered, is_grouping
 from millstream.engine.plan.subqueries import at_close, found_column
 from sqlglot import exp
 
@@ -142,17 +142,6 @@ def all_keys(body: SelectBody) -> SelectBody:
     return replace(body, group_by=tuple(keys), group_all=False)
 
 
-def is_several(body: SelectBody) -> bool:
-    """Whether it has several groupings, or asks GROUPING( ) of its one."""
-    nodes = [i.expression for i in body.items if isinstance(i, SelectItem)] if body.group_by else []
-    asked = (*nodes, *((body.having,) if body.having is not None and body.group_by else ()))
-    return bool(body.grouping_sets) or any(_is_grouping(part) for node in asked for part in node.walk())
-
-
-def _is_grouping(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id")
-
-
 def apart(body: SelectBody) -> list[SelectBody]:
     """Return a SELECT for each of its groupings, in which a key of the others is NULL."""
     aliases = {i.alias.text: i.expression for i in body.items if isinstance(i, SelectItem) and i.alias is not None}
@@ -195,7 +184,7 @@ def _seen_by(node: exp.Expr, keys: Sequence[exp.Expr], without: Sequence[exp.Exp
 
     def change(part: exp.Expr) -> exp.Expr:
         spend(COPY_STEPS)
-        if isinstance(part, exp.Anonymous) and _is_grouping(part):
+        if isinstance(part, exp.Anonymous) and is_grouping(part):
             return exp.Literal.number(_grouping(part, keys, without))
         if in_aggregate(part) or not any(_same(part, key) for key in without):
             return part
