@@ -15,6 +15,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.process]
 READINGS = "CREATE STREAM readings (sensor TEXT, value DOUBLE)"
 HOT = "CREATE QUERY hot AS SELECT * FROM readings WHERE value > 30"
 TOKENS = {"admin_token": "a", "writer_token": "w", "reader_token": "r"}
+PAGES_AND_HEADINGS = (
+    ("now", "Now"),
+    ("network", "Network"),
+    ("compose", "Compose"),
+    ("policies", "Policies"),
+    ("overload", "Overload"),
+    ("query/hot", "Query hot"),
+    ("class/default", "Class default"),
+)
 EVIL = "<img src=x onerror=document.title=9999>"
 
 
@@ -129,7 +138,7 @@ def test_axe_finds_no_serious_fault(scheme: str, width: int) -> None:
     async def test(shown: Shown) -> None:
         page = shown.page
         await shown.run(READINGS, HOT)
-        for where, heading in (("now", "Now"), ("query/hot", "Query hot"), ("class/default", "Class default")):
+        for where, heading in PAGES_AND_HEADINGS:
             await page.goto(f"{shown.address}#/{where}")
             await page.get_by_role("heading", name=heading, exact=True).wait_for()
             await page.get_by_text("Live", exact=True).wait_for()

@@ -21,6 +21,7 @@ const LOOK = EditorView.theme({
   "&": { border: "1px solid var(--quiet)", borderRadius: "6px", backgroundColor: "var(--card)", color: "var(--text)" },
   "&.cm-focused": { outline: "2px solid var(--accent)" },
   ".cm-content": { minHeight: "7rem", caretColor: "var(--text)" },
+  ".cm-placeholder": { color: "var(--quiet)" },
   ".cm-gutters": { backgroundColor: "var(--raised)", color: "var(--quiet)", border: "0" },
   ".cm-tooltip": { backgroundColor: "var(--card)", color: "var(--text)", border: "1px solid var(--line)" },
   ".cm-tooltip-autocomplete > ul > li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--on-accent)" },

@@ -6,6 +6,7 @@ import { UNKNOWN } from "./figures.js";
 import { Link } from "./link.js";
 import { nowPage } from "./now.js";
 import { networkPage } from "./network.js";
+import { overloadPage } from "./overload.js";
 import { policiesPage } from "./policies.js";
 import { Store } from "./store.js";
 
@@ -15,6 +16,7 @@ const PAGES = [
   ["network", "Network", networkPage],
   ["compose", "Compose", later("Compose", async () => (await import("./compose.js")).composePage)],
   ["policies", "Policies", policiesPage],
+  ["overload", "Overload", overloadPage],
 ];
 
 /** Return what makes a page whose code is loaded when it is first shown. */
