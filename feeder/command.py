@@ -107,6 +107,8 @@ def _run(options: dict[str, Any]) -> bool:
             if plan.split_by is not None:
                 plan = feeding.targets_by_value(client, session, plan, into[0].stream)
             prepared = feeding.prepare(session, plan, options["state"], client)
+        if prepared.job.unused:
+            console.print(f"columns that the stream lacks are left out: {', '.join(prepared.job.unused)}", soft_wrap=True)
         left = sum(prepared.counted.rows) - sum(prepared.position.acked())
         look = stack.enter_context(progress_bar(console, left, WallClock().now_ns))
         given = {"finish": options["finish"], "state": options["state"], "look": look, "stopping": stop_on_signal}

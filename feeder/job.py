@@ -31,7 +31,7 @@ from millstream.feeder.numbering import (
     plan_numbering,
 )
 from millstream.feeder.session import quietly
-from millstream.feeder.shaping import REFUSED, Mapped, shape, with_streams
+from millstream.feeder.shaping import REFUSED, Mapped, shape, unused_columns, with_streams
 from millstream.feeder.sources import ReadOptions, is_columnar, read, reading
 from millstream.feeder.targets import Target, common_columns
 
@@ -83,6 +83,8 @@ class FeedJob:
         self._session = session
         self._plan = plan
         self._columns = common_columns(list(plan.targets))
+        self.unused: list[str] = []
+        """Columns of the files that are in no stream; of JSON lines those that were looked for."""
         self._shaped = self._shape()
 
     def _shape(self) -> Any:
@@ -90,6 +92,9 @@ class FeedJob:
 
         plan = self._plan
         frame = read(self._session, plan.paths, plan.read, self._json_columns())
+        split = "" if plan.split_by is None else "`" + plan.split_by.replace("`", "``") + "`"
+        others = [text for text in (split, *plan.conditions) if text]
+        self.unused = unused_columns(frame, self._columns, plan.mapped, others)
         if plan.split_by is None:
             frame = with_streams(frame, plan.targets, plan.conditions)
         else:

@@ -6,6 +6,7 @@ no instant. Such rows are refused, each counted under its reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from millstream.feeder.targets import Target, TargetColumn
 REFUSED = "_refused"
 _OFFSET = r"(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$"
 _WHOLE = {"INT", "BIGINT"}
+_NAMES = re.compile(r"`((?:[^`]|``)+)`|(\w+)")  # of columns in an expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,17 @@ def _kept(frame: Any) -> list[Any]:
     from pyspark.sql import functions as F  # noqa: N812
 
     return [F.col(STREAM)] if STREAM in frame.columns else []
+
+
+def unused_columns(frame: Any, columns: Sequence[TargetColumn], mapped: Mapped, others: Sequence[str] = ()) -> list[str]:
+    """Return the columns of the files that no column of the streams is filled from, by the files' order.
+
+    `others` are expressions that use columns as well: conditions, the column that streams are split by.
+    """
+    texts = [text for column in columns if (text := _source_of(frame, column, mapped)) is not None]
+    found = (name for text in (*texts, *others) for name in _NAMES.findall(text))
+    used = {(quoted.replace("``", "`") or word).lower() for quoted, word in found}
+    return [name for name in frame.columns if not name.startswith("_") and name.lower() not in used]
 
 
 def _source_of(frame: Any, column: TargetColumn, mapped: Mapped) -> str | None:

@@ -82,6 +82,8 @@ class Page:
         self._wake = asyncio.Event()
         self._looks = -1
         self._events = 0
+        self._shows_network = False
+        self._network = ""
 
     async def run(self) -> None:
         """Serve the page until it leaves, or takes nothing for too long."""
@@ -91,6 +93,7 @@ class Page:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._watch.left()
+            self._show_network(on=False)
             follows = [follow.task for follow in self._follows.values() if follow.task is not None]
             for task in (*tasks, *follows):
                 task.cancel()
@@ -117,6 +120,9 @@ class Page:
                     self._events = events[-1]["number"]
                     await self._say(json.dumps({"kind": "events", "events": events}, ensure_ascii=False))
                 await self._say(self._watch.told)
+                if self._shows_network and self._watch.network is not self._network:
+                    self._network = self._watch.network
+                    await self._say(self._network)
             for follow in list(self._follows.values()):
                 message = follow.message()
                 if message is not None:
@@ -141,6 +147,8 @@ class Page:
                         self._answer({"kind": "past", "of": [kind, name], **self._watch.past.of(kind, name)})
                     case {"ask": "follow", "follow": int(number), "query": str(query), **rest}:
                         self._begin(number, query, is_text=rest.get("is_text") is True, from_start=rest.get("from_start") is True)
+                    case {"ask": "network", "on": bool(on)}:
+                        self._show_network(on=on)
                     case {"ask": "leave", "follow": int(number)}:
                         self._leave(number)
                     case _:
@@ -151,6 +159,10 @@ class Page:
     def _answer(self, what: dict[str, Any]) -> None:
         self._answers.append(json.dumps(what, separators=(",", ":"), ensure_ascii=False))
         self._wake.set()
+
+    def _show_network(self, *, on: bool) -> None:
+        self._watch.network_pages += on - self._shows_network
+        self._shows_network, self._network = on, ""
 
     def _begin(self, number: int, query: str, *, is_text: bool, from_start: bool) -> None:
         self._leave(number)

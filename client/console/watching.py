@@ -16,12 +16,20 @@ from millstream.client.top.model import HIDDEN_CODES, Look, Row, typed_rows
 
 EVERY_S = 1.0
 AGAIN_S = 1.0
+REST_S_MAX = 3.0
 ALONE_S = 900.0
 """How long a watch goes on that no page looks at: as long as the past that the next page wants to see."""
 OFTEN = ("QUERIES", "STREAMS", "CLASSES", "SCHEDULER", "WATERMARKS", "POLICIES")
 SELDOM = ("MEASURES", "DECISIONS")
 SELDOM_EVERY = 5
 """What changes slowly or costs much is asked for with every so many looks."""
+
+
+NETWORK_EVERY = 2
+NETWORK_COLUMNS = (
+    "operator", "kind", "rows_in", "rows_out", "selectivity", "cost_us_per_row", "waiting", "state_rows", "state_bytes", "watermark",
+    "reads_streams", "reads_operators", "serves",
+)  # fmt: skip
 
 
 class Watch:
@@ -33,6 +41,8 @@ class Watch:
         self.pages = 0
         self.problem: str | None = None
         self.told = json.dumps({"kind": "lost", "why": "the console has not heard from the server yet"})
+        self.network = ""  # the running operators as a message; asked for as long as `network_pages` show it
+        self.network_pages = 0
         self.number = 0  # of looks and losses that pages are told of
         self.server = ""
         self._connect = connect
@@ -64,9 +74,9 @@ class Watch:
                     self._lose(error)
                     await asyncio.sleep(AGAIN_S)
                     continue
-                # A server that needs long to answer is asked less often: the looks take a tenth of its time at most.
+                # A server that needs long to answer is asked less often: looks take a tenth of its time, but come every few seconds.
                 took = time.monotonic() - began
-                await asyncio.sleep(max(self._every_s - took, 9 * took, 0.0))
+                await asyncio.sleep(max(self._every_s - took, min(9 * took, REST_S_MAX)))
         finally:
             if self._client is not None:
                 await self._client.abandon()
@@ -76,11 +86,16 @@ class Watch:
             self._client = await self._connect()
             self.server = f"{self._client.server} at {self._client.address}"
             self._seldom = {}
-        wanted = OFTEN if self._seldom and self.past.looks % SELDOM_EVERY else (*OFTEN, *SELDOM)
+        wanted: tuple[str, ...] = OFTEN if self._seldom and self.past.looks % SELDOM_EVERY else (*OFTEN, *SELDOM)
+        wanted += ("OPERATORS",) if self.network_pages and not self.past.looks % NETWORK_EVERY else ()
         answers = dict(zip(wanted, await asyncio.gather(*(self._rows(self._client, name) for name in wanted)), strict=True))
         self._seldom |= {name: answers[name] for name in SELDOM if name in answers}
         self.past.take(Look(time.monotonic(), dt.datetime.now(dt.UTC), {**self._seldom, **answers}))
         self.problem = None
+        if "OPERATORS" in answers:
+            rows = [[row[name] for name in NETWORK_COLUMNS] for row in answers["OPERATORS"]]
+            network = {"kind": "network", "at": time.monotonic() * 1_000, "columns": NETWORK_COLUMNS, "rows": rows}
+            self.network = json.dumps(network, separators=(",", ":"), ensure_ascii=False)
         self._tell({"kind": "state", "server": self.server, **self.past.state()})
 
     async def _rows(self, client: AsyncClient, name: str) -> list[Row]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millstream.engine.plan.physical import SourceNode
+from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe
+from millstream.engine.plan.physical import PhysicalNode, SourceNode
+from millstream.engine.plan.text import expression_text
 from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, ONE_PLACE, Cut
 from millstream.feeder.spark.cutting import cut, lowest_kept
 from millstream.feeder.spark.nodes import is_anywhere, name_of, schema_of
@@ -35,6 +37,25 @@ def explained(text: str) -> Iterator[str]:
         yield from _shuffles(found)
 
 
+def _aggregates_named(node: PhysicalNode) -> str:
+    """Return the aggregates with what they are asked of, as in `COUNT(*), SUM(v) FILTER (WHERE w > 3) hopping window`; else nothing."""
+    recipe = node.recipe
+    if not isinstance(recipe, AggregateRecipe) or not recipe.aggregates:
+        return ""
+    below = node.inputs[0].node
+    if isinstance(below, PhysicalNode) and isinstance(below.recipe, ProjectRecipe):
+        names = [field.name for field in schema_of(below.inputs[0].node).fields]
+        texts = [expression_text(column, names.__getitem__) for column in below.recipe.columns]
+    else:
+        texts = [field.name for field in schema_of(below).fields]
+    calls = []
+    for call in recipe.aggregates:
+        arguments = ", ".join(texts[at] for at in call.arguments) or "*"
+        condition = "" if call.filter is None else f" FILTER (WHERE {texts[call.filter]})"
+        calls.append(f"{call.function.upper()}({'DISTINCT ' if call.distinct else ''}{arguments}){condition}")
+    return ", ".join(calls) + ("" if recipe.window is None else f" {recipe.window.kind.value} window")
+
+
 def _shuffles(found: Cut) -> Iterator[str]:
     if found.second is None:
         return
@@ -60,7 +81,7 @@ def _labelled(root: Node, found: Cut) -> list[tuple[str, str]]:
         if isinstance(node, SourceNode):
             name = f"read {node.stream}"
         else:
-            name = name_of(node.recipe)
+            name = _aggregates_named(node) or name_of(node.recipe)
             for ref in node.inputs:
                 visit(ref.node, here)
         one = found.label == ONE_PLACE or here

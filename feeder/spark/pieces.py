@@ -6,7 +6,7 @@ W of each exchange before the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -84,7 +84,15 @@ def _cut(text: str, query: int, in_batches: bool) -> Cut:
 # -- before the shuffle -------------------------------------------------------------------------------------------------------
 
 
-def run_block(task: Task, block: Block, begin: Begin) -> Iterator[Sent]:
+LateKey = tuple[object, ...]
+LateRows = int | Int64Array
+"""How many rows were late, or their places where another part of the run may meet them again."""
+LateNote = Callable[[dict[LateKey, LateRows]], None]
+"""Is told of late rows by a key of the part of the run that met them, since a part may be run again."""
+LATE_PLACES_MAX = 100_000
+
+
+def run_block(task: Task, block: Block, begin: Begin, late: LateNote | None = None) -> Iterator[Sent]:
     """Run the first stage over one block and yield what is to be shuffled; without a second stage the rows, with their order."""
     plan = task.cut
     definition = task.streams[block.stream]
@@ -98,7 +106,8 @@ def run_block(task: Task, block: Block, begin: Begin) -> Iterator[Sent]:
     at_all = placed.places + task.offset
     for exchange in mine:
         number = plan.exchanges.index(exchange)
-        trains = _first_stage(task, exchange, block.stream, rows.columns, rows.times_us, at_all, placed.watermarks_us)
+        engine = _first_engine(task, exchange)
+        trains = _first_stage(engine, task, exchange, block.stream, rows.columns, rows.times_us, at_all, placed.watermarks_us)
         for train in trains:
             at = train.seq.array() - 1
             columns = [train.column(i) for i in range(len(train.schema))]
@@ -114,6 +123,8 @@ def run_block(task: Task, block: Block, begin: Begin) -> Iterator[Sent]:
                 kept = columns if index is None else [c.take(index) for c in columns]
                 kept_extra = extra if index is None else {name: values[index] for name, values in extra.items()}
                 yield bucket, (number, _bytes(train.schema, kept, kept_extra))
+        if late is not None and engine.late_seqs:
+            late({(task.query, block.stream, block.number, number): _late_rows(plan, engine, at_all)})
 
 
 _TIME = "_time"
@@ -125,7 +136,27 @@ def _least(tracks: Sequence[Int64Array]) -> Int64Array:
     return least
 
 
+def _late_rows(plan: Cut, engine: PieceEngine, places: Int64Array | None = None) -> LateRows:
+    """Return the places where a stream is in several exchanges (a self-join), unless they are very many; else the number.
+
+    `places` are those of the rows that are numbered from 1.
+    """
+    streams = [stream for exchange in plan.exchanges for stream in exchange.streams]
+    seqs = np.concatenate(engine.late_seqs)
+    if len(set(streams)) == len(streams) or len(seqs) > LATE_PLACES_MAX:
+        return engine.late_count
+    return np.unique(seqs if places is None else places[seqs - 1])
+
+
+def _first_engine(task: Task, exchange: Exchange) -> PieceEngine:
+    root = exchange.root
+    if isinstance(root, SourceNode):
+        root = _passing_all(root)
+    return PieceEngine(root, [_source(task, name, exchange.needs_place) for name in exchange.streams])
+
+
 def _first_stage(
+    engine: PieceEngine,
     task: Task,
     exchange: Exchange,
     stream: str,
@@ -135,11 +166,8 @@ def _first_stage(
     watermarks_us: Mapping[str, Int64Array],
 ) -> Iterator[Train]:
     """Yield the results over a block's rows; their arrival numbers count the rows from 1."""
-    root, rows = exchange.root, len(times_us)
+    rows = len(times_us)
     given = [*columns, Column(BIGINT, places)] if exchange.needs_place else list(columns)
-    if isinstance(root, SourceNode):
-        root = _passing_all(root)
-    engine = PieceEngine(root, [_source(task, name, exchange.needs_place) for name in exchange.streams])
     others = [name for name in exchange.streams if name != stream]
     ahead = int(watermarks_us[stream][0])
     seqs = np.arange(1, rows + 1, dtype=np.int64)
@@ -189,7 +217,7 @@ def _source(task: Task, name: str, with_place: bool) -> StreamDefinition:
 # -- behind it ----------------------------------------------------------------------------------------------------------------
 
 
-def run_bucket(task: Task, bucket: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+def run_bucket(task: Task, bucket: int, sent: Iterable[tuple[int, bytes]], late: LateNote | None = None) -> Iterator[bytes]:
     """Run the second stage over a bucket's rows and yield its results with their order, as Arrow bytes."""
     plan = task.cut
     assert plan.second is not None
@@ -202,6 +230,8 @@ def run_bucket(task: Task, bucket: int, sent: Iterable[tuple[int, bytes]]) -> It
     else:
         feed_bucket(engine, task, tables)
         end_bucket(engine, task)
+    if late is not None and engine.late_seqs:
+        late({(task.query, bucket): _late_rows(plan, engine)})
     yield from ordered(plan, engine.results())
 
 

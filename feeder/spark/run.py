@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.schema import StreamDefinition
@@ -25,6 +26,9 @@ from millstream.feeder.spark.order import STEPS_MAX, Steps, joined_steps, last_w
 from millstream.feeder.spark.output import write_parts
 from millstream.feeder.spark.pieces import (
     Begin,
+    LateKey,
+    LateNote,
+    LateRows,
     Task,
     in_order,
     opened,
@@ -71,6 +75,7 @@ class SparkScript:
                     raise UnknownName(f"there is no stream {name}", hint=near_or_listed(name, self.script.streams, "streams"))
         self._blocks: dict[str, Any] = {}
         self._told: set[str] = set()
+        self._late = session.sparkContext.accumulator({}, LateCounts())
         self._placed: dict[tuple[tuple[str, ...], bool], Placement] = {}
 
     # -- answers ----------------------------------------------------------------------------------------------------------------
@@ -86,7 +91,16 @@ class SparkScript:
             parts = [result_table(data, query.schema) for data in self.results(number).toLocalIterator()]
             table = without_order(in_order(parts)) if parts else None
             found.append(NamedResult(query.name, query.schema, [] if table is None else table.combine_chunks().to_batches()))
+            self._tell_late(number)
         return found
+
+    def _tell_late(self, number: int) -> None:
+        """Say of a query that has run how many rows came late, as `millstream run` does."""
+        found = [part for key, part in self._late.value.items() if key[0] == number]
+        places = [part for part in found if not isinstance(part, int)]
+        rows = sum(part for part in found if isinstance(part, int)) + (len(np.unique(np.concatenate(places))) if places else 0)
+        if rows:
+            self.messages.append(f"{self.script.queries[number].name}: {rows} late")
 
     def _whole(self) -> list[NamedResult]:
         """Run a script that acts as a whole in one task, as `millstream run` does."""
@@ -111,19 +125,22 @@ class SparkScript:
     def write(self, number: int, folder: str) -> int:
         """Write a query's answer as Parquet files into a folder, all of them or none; return the rows. See `output.py`."""
         schema = self.script.queries[number].schema
-        return write_parts(self.results(number), Path(folder), schema)
+        rows = write_parts(self.results(number), Path(folder), schema)
+        self._tell_late(number)
+        return rows
 
     def results(self, number: int) -> Any:
         """Return an RDD of Arrow bytes: the results of a query, with their order."""
         query = self.script.queries[number]
         task, blocks, placement = self.prepared(number)
-        sent = stage_one(blocks, task, placement)
+        late = self._late
+        sent = stage_one(blocks, task, placement, late.add)
         plan = task.cut
         self.messages += [f"{query.name} ran in one place: {plan.reason}"] if plan.reason and plan.rest is None else []
         if plan.second is None:
             return sent.map(lambda item: item[1][1])
         keyed = sent.partitionBy(task.buckets, identity)
-        done = keyed.mapPartitionsWithIndex(lambda bucket, items: run_bucket(task, bucket, (item[1] for item in items)))
+        done = keyed.mapPartitionsWithIndex(lambda bucket, items: run_bucket(task, bucket, (item[1] for item in items), late.add))
         if plan.rest is not None:
             done = (
                 done.map(lambda data: (0, data)).partitionBy(1, identity).mapPartitions(lambda items: run_rest(task, (d for _, d in items)))
@@ -212,10 +229,23 @@ def placement_of(definitions: Mapping[str, StreamDefinition], facts: Sequence[Bl
     return Placement(begins, last, steps, total, reached)
 
 
-def stage_one(blocks: Any, task: Task, placement: Placement) -> Any:
+class LateCounts:
+    """How Spark brings together what tasks count: late rows by part of the run. A part that is run again counts once."""
+
+    def zero(self, value: dict[LateKey, LateRows]) -> dict[LateKey, LateRows]:
+        """Return what a task begins with."""
+        return {}
+
+    def addInPlace(self, value1: dict[LateKey, LateRows], value2: dict[LateKey, LateRows]) -> dict[LateKey, LateRows]:  # noqa: N802 (Spark calls it)
+        """Return both."""
+        value1.update(value2)
+        return value1
+
+
+def stage_one(blocks: Any, task: Task, placement: Placement, late: LateNote | None = None) -> Any:
     """Return what the first stage sends, of an RDD of blocks."""
     begins = placement.begins
-    return blocks.flatMap(lambda block: run_block(task, block, begins[block.stream, block.number]))
+    return blocks.flatMap(lambda block: run_block(task, block, begins[block.stream, block.number], late))
 
 
 def identity(bucket: int) -> int:

@@ -43,18 +43,23 @@ _STILL = Moves(NO_NUMBERS, NO_NUMBERS)
 
 
 class PieceEngine(PrivateEngine):
-    """Runs one piece. `next_seq` is the first arrival number that has not been let in."""
+    """Runs one piece. `next_seq` is the first arrival number that has not been let in.
+
+    `late_seqs` has the arrival numbers of late rows, by train.
+    """
 
     def __init__(self, root: PhysicalNode, sources: Sequence[StreamDefinition]) -> None:
         super().__init__()
         self._results: list[Train] = []
+        self.late_seqs: list[Int64Array] = []
         self._definitions = {definition.name: definition for definition in sources}
         for definition in sources:
             self.network.create_stream(definition)
         delta = self.network.add_query("piece", PhysicalQuery(root, root.recipe.schema, EmitSpec()), self._results.append)
         self.runtime.add(delta)
         self._work()
-        self._query = self.network.queries[delta.query.id]
+        self._piece = delta.query.id
+        self._query = self.network.queries[self._piece]
 
     @property
     def next_seq(self) -> int:
@@ -100,6 +105,16 @@ class PieceEngine(PrivateEngine):
         found = [train for train in self._results if train.rows]
         self._results.clear()
         return found
+
+    @property
+    def late_count(self) -> int:
+        """How many rows were late, each once; those at which an expression had failed count as failed."""
+        return sum(account.late for account in self.network.conservation(self._piece))
+
+    def late(self, query: str, stream: str, rows: Train) -> None:
+        """Note which."""
+        super().late(query, stream, rows)
+        self.late_seqs.append(rows.seq.array())
 
     def states(self) -> list[OperatorState]:
         """Return what the operators hold; nothing waits in the queues between two calls."""

@@ -13,9 +13,7 @@ from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.types import DECIMAL_NARROW_PRECISION_MAX
-from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.expressions.values import format_timestamp
-from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.statements import Explain, ExplainMode
 from millstream.engine.operators.build import kind_of
 from millstream.engine.plan.explain import explain as plan_text
@@ -30,6 +28,7 @@ from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, TargetSta
 from millstream.server.host import running
 from millstream.server.host.queries import Query
 from millstream.server.results.outcome import Outcome, table
+from millstream.server.statements.operators import OPERATOR_COLUMNS, operator_row
 from millstream.server.statements.show import time_rule
 from millstream.server.watch import admission
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from millstream.server.host.contract import Context
     from millstream.server.host.engine_host import EngineHost
 
-NS_PER_US = 1_000
 _STANDS = {
     TargetState.NONE: "there is no target",
     TargetState.UNKNOWN: "no result has left yet",
@@ -84,23 +82,7 @@ def _analyzed(host: EngineHost, query: Query) -> Outcome:
         raise InvalidDefinition(
             f"query {query.name} is {query.state.value}, so it has no running operators", hint=f"START QUERY {query.name}"
         )
-    rows = [_operator_row(operator) for operator in host.network.queries[query.id].blueprint.operators]
-    columns = [("operator", "BIGINT"), ("kind", "TEXT"), ("queries", "BIGINT"), ("calls", "BIGINT"), ("rows_in", "BIGINT")]
-    columns += [("rows_out", "BIGINT"), ("selectivity", "DOUBLE"), ("cost_us_per_row", "DOUBLE"), ("waiting", "BIGINT")]
-    return table([*columns, ("state_rows", "BIGINT"), ("state_bytes", "BIGINT"), ("watermark", "TIMESTAMP")], rows)
-
-
-def _operator_row(operator: RunningOperator) -> tuple[Any, ...]:
-    did = operator.statistics
-    kind = type(operator.recipe).__name__.removesuffix("Recipe").lower()
-    selectivity = did.rows_out / did.rows_in if did.rows_in else None
-    cost_us = did.cost_ns / did.rows_in / NS_PER_US if did.rows_in else None
-    waiting = sum(cursor.pending_rows() for cursor in operator.inputs)
-    done = (did.calls, did.rows_in, did.rows_out, selectivity, cost_us, waiting)
-    logs = operator.outputs or [cursor.log for cursor in operator.inputs]
-    watermark_us = min(log.watermark_us for log in logs)
-    mark = None if watermark_us in (TIME_MIN, TIME_MAX) else watermark_us
-    return (int(operator.id), kind, operator.queries, *done, operator.held_rows(), operator.held_bytes(), mark)
+    return table(list(OPERATOR_COLUMNS), [operator_row(operator) for operator in host.network.queries[query.id].blueprint.operators])
 
 
 def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:

@@ -19,6 +19,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.contract import WORKER_COLUMNS
 from millstream.server.results.outcome import Outcome, table
 from millstream.server.statements.functions import describe_function, show_functions
+from millstream.server.statements.operators import show_operators
 from millstream.server.watch import admission
 
 if TYPE_CHECKING:
@@ -360,6 +361,7 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,
     ShowWhat.WORKERS: _workers,
+    ShowWhat.OPERATORS: show_operators,
     ShowWhat.DECISIONS: _decisions,
     ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,

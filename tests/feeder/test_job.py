@@ -74,6 +74,14 @@ def test_rows_and_arrivals_are_the_same_for_any_number_of_partitions(spark: Any,
     assert values(found, ARRIVAL) == POISSON.at(0, 0, rows, 0)[0].tolist()
 
 
+def test_columns_of_the_files_that_are_in_no_stream_are_known(spark: Any, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "x.csv", [[1, 2, 3, 4, 5]], ["v", "Room", "note", "w x", "kind"])
+    assert FeedJob(spark, plan(path)).unused == ["Room", "note", "w x", "kind"]
+    mapped = Mapped({"room": "concat(room, '!')", "w": "`w x` + 1"})
+    two = (target("s", "v BIGINT, room TEXT, w BIGINT"), target("t", "v BIGINT, room TEXT, w BIGINT"))
+    assert FeedJob(spark, plan(path, *two, mapped=mapped, conditions=("kind > 3", None))).unused == ["note"]
+
+
 @pytest.mark.parametrize("publishers", [1, 2, 7])
 def test_publishers_have_the_rows_and_arrivals_of_the_driver(
     spark: Any, tmp_path: Path, publishers: int, monkeypatch: pytest.MonkeyPatch

@@ -140,3 +140,26 @@ def test_after_a_restart_queries_share_again_save_those_that_are_rebuilt(tmp_pat
 
     asyncio.run(first())
     asyncio.run(again())
+
+
+def test_show_operators_has_each_operator_once_with_what_it_reads_and_whom_it_serves() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.execute("CREATE STREAM odd AS SELECT k, v FROM s WHERE v > 1")
+        for name, select in (("counted", COUNTED), ("summed", SUMMED), ("read", "SELECT k FROM odd")):
+            await client.submit(select, name=name)
+        await client.publish("s", seconds(0, 10))
+        told = {row["operator"]: row for row in await client.execute("SHOW OPERATORS")}
+        (shared,) = (row for row in told.values() if row["kind"] == "aggregate")
+        assert (shared["reads_streams"], shared["serves"], shared["queries"]) == (["s"], ["counted", "summed"], 2)
+        ends = [row for row in told.values() if row["kind"] == "sink" and row["serves"] in (["counted"], ["summed"])]
+        assert [row["reads_operators"] for row in ends] == [[shared["operator"]]] * 2
+        (project,) = (row for row in told.values() if row["serves"] == ["read"] and row["kind"] == "project")
+        (behind,) = project["reads_operators"]
+        assert (told[behind]["serves"], project["reads_streams"]) == (["odd"], [])
+        explained = [row for name in ("counted", "read") for row in await client.execute(f"EXPLAIN ANALYZE {name}")]
+        for row in explained:
+            assert {column: told[row["operator"]][column] for column in ("kind", "rows_in", "state_bytes")}.items() <= row.items()
+
+    run(test)

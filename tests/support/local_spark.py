@@ -52,8 +52,21 @@ class LocalRows:
             yield from part
 
 
+class LocalAccumulator:
+    """What tasks add to, merged as Spark merges it."""
+
+    def __init__(self, value: Any, param: Any) -> None:
+        self.value, self._param = value, param
+
+    def add(self, term: Any) -> None:
+        self.value = self._param.addInPlace(self.value, pickle.loads(pickle.dumps(term)))
+
+
 class LocalContext:
     defaultParallelism = 2  # noqa: N815
+
+    def accumulator(self, value: Any, param: Any) -> LocalAccumulator:
+        return LocalAccumulator(value, param)
 
     def parallelize(self, items: Iterable[Any], slices: int = 1) -> LocalRows:
         kept = list(items)

@@ -6,7 +6,7 @@ const out = "../bundle";
 await rm(out, { recursive: true, force: true });
 await mkdir(out);
 await build({
-  entryPoints: { main: "src/main.js", style: "style.css" },
+  entryPoints: { main: "src/main.js", layout: "src/layout-worker.js", style: "style.css" },
   outdir: out,
   bundle: true,
   minify: true,

@@ -87,7 +87,7 @@ class Asked:
 
 SERVER_SHOWS = {
     "STREAMS", "TABLES", "ARCHIVES", "QUERIES", "CLASSES", "FUNCTIONS", "POLICIES", "SHARING", "WATERMARKS", "DECISIONS", "MEASURES",
-    "SCHEDULER", "WORKERS", "SOURCES", "SINKS",
+    "SCHEDULER", "WORKERS", "OPERATORS", "SOURCES", "SINKS",
 }  # fmt: skip
 _CATALOGUE_SCHEMAS = {"pg_catalog", "information_schema"}
 _SIMPLE = {

@@ -173,3 +173,34 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
             await pumping
 
     show(test)
+
+
+def test_the_network_shows_a_shared_operator_once_with_its_queries_and_their_bills() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        windows = "SELECT sensor, COUNT(*) AS n FROM readings [RANGE {} SECONDS SLIDE 1 SECOND] GROUP BY sensor"
+        await shown.run(READINGS, HOT, *(f"CREATE QUERY per{number} AS {windows.format(number)}" for number in (2, 3)))
+        stop = asyncio.Event()
+        pumping = asyncio.create_task(pump(shown, "readings", [{"sensor": "a", "value": 35.0}] * 20, stop))
+        try:
+            await page.goto(shown.address + "#/network")
+            shared = page.get_by_role("button", name=re.compile(r"^aggregate \d+ .*shared by 2 queries"))
+            await shared.wait_for()
+            await page.get_by_role("button", name=re.compile(r"^readings [1-9].* out, stream")).wait_for()
+            assert await page.locator(".box").count() == 6  # a stream, a selection, the aggregate, three ends of queries
+            assert await page.locator("path.edge").count() == 5
+            await shared.focus()
+            await page.keyboard.press("Enter")
+            await page.get_by_role("heading", name="Shared by 2 queries").wait_for()
+            await page.get_by_text(re.compile("per3: .* of processor time, alone it would be")).wait_for()
+            await page.get_by_role("button", name="Its last orders").click()
+            await page.get_by_text(re.compile(r"It was in [1-9]\d* of the last")).wait_for()
+            await page.get_by_role("button", name="Play the last minute").click()
+            assert await shown.faults() == []
+            await page.get_by_label("Show only what belongs to").fill("hot")
+            await page.get_by_text("3 boxes").wait_for()
+        finally:
+            stop.set()
+            await pumping
+
+    show(test)

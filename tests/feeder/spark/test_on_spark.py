@@ -16,6 +16,7 @@ from millstream.feeder.errors import SourceError
 from millstream.feeder.failures import what_failed
 from millstream.feeder.spark.run import SparkScript, run
 from millstream.protocol.values.text import json_lines
+from millstream.server.run.embedded import Replay, run_replay
 from pyarrow import parquet
 
 from tests.support.spark_answers import CREATE, check_same, expected, on, rows
@@ -154,3 +155,12 @@ def test_the_benchmark_gives_figures_and_its_answers_are_those_of_spark() -> Non
         "spark-chain", "spark-window", "spark-chain-frames", "spark-window-frames", "spark-join", "spark-sharing",
     ]  # fmt: skip
     assert all(line["ratio"] > 0 for line in lines)
+
+
+def test_late_rows_are_counted_in_tasks_and_told(spark: Any, files: dict[str, str]) -> None:
+    script = SparkScript(spark, TEXT, inputs(files), 3)
+    script.tables()
+    outcome = run_replay(Replay(TEXT, [(name, Path(path)) for name, path in whole(files).items()]))
+    told = [{m.partition(",")[0] for m in messages if " late" in m} for messages in (script.messages, outcome.messages)]
+    assert told[0] == told[1]
+    assert len(told[0]) > 1

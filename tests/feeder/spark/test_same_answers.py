@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from millstream.engine.language import recipes
 from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, ONE_PLACE
 from millstream.feeder.spark.cutting import cut
+from millstream.feeder.spark.explain import explained
 from millstream.feeder.spark.nodes import name_of
 from millstream.feeder.spark.run import SparkScript
 from millstream.feeder.spark.script import read_script
@@ -205,3 +207,46 @@ def test_inputs_with_too_many_different_times_are_refused(tmp_path: Path, monkey
     text = "".join(CREATE.format(name=name, delay="") for name in "ab") + "SELECT k FROM a UNION ALL SELECT k FROM b"
     with pytest.raises(SourceError, match="10 different event times, more than the 3"):
         SparkScript(LocalSession(), text, {n: str(tmp_path / f"{n}.csv") for n in "ab"}).tables()
+
+
+def late_rows(messages: list[str]) -> dict[str, str]:
+    return {m.partition(":")[0]: found[1] for m in messages if (found := re.search(r"(\d+) late", m))}
+
+
+@pytest.mark.parametrize("seed", [2, 5, 7, 16, 39, 45])
+def test_late_rows_are_counted_as_in_one_place(seed: int, tmp_path: Path) -> None:
+    """Among these a self-join, whose rows are late at two places, and rows that have failed before they could be late."""
+    text, inputs = random_script(seed, tmp_path)
+    script = SparkScript(LocalSession(), text, inputs, 3)
+    assert script.script.whole is None
+    script.tables()
+    here = run_replay(Replay(text, [(name, Path(path)) for name, path in inputs.items()]))
+    assert late_rows(script.messages) == late_rows(here.messages)
+    again = list(script.messages)
+    script.tables()  # tasks may run again: what they counted counts once
+    assert late_rows(script.messages) == late_rows(again)
+
+
+def test_late_rows_of_each_query_are_told_also_where_answers_go_to_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ts,k,v,x\n" + "".join(f"2024-01-01T00:00:{s:02}Z,1,1,\n" for s in (1, 2, 40, 3, 41, 4, 5)))
+    text = CREATE.format(name="a", delay="") + (
+        "CREATE QUERY sums AS SELECT k, SUM(v) AS s, window_end FROM a [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY k;"
+        "CREATE QUERY all_rows AS SELECT k, v FROM a"
+    )
+    script = SparkScript(LocalSession(), text, {"a": str(tmp_path / "a.csv")}, 2)
+    script.write(0, str(tmp_path / "out"))
+    script.tables(leave_out=["sums"])
+    assert [m for m in script.messages if "late" in m] == ["sums: 3 late"]
+
+
+def test_an_explanation_names_aggregates_with_what_they_are_asked_of() -> None:
+    text = CREATE.format(name="a", delay="") + (
+        "CREATE QUERY q AS SELECT k, COUNT(*) AS n, COUNT(v) AS m, COUNT(DISTINCT x) AS d, SUM(v * v) AS s, window_end"
+        " FROM a [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY k;"
+        "CREATE QUERY r AS SELECT SUM(v) FILTER (WHERE k > 3) AS y FROM a EMIT FINAL;"
+        "CREATE QUERY t AS SELECT k FROM a GROUP BY k EMIT FINAL"
+    )
+    lines = [line.strip().rsplit("  ", 1)[0].strip() for line in explained(text)]
+    assert "COUNT(*), COUNT(v), COUNT(DISTINCT x), SUM(v * v) hopping window" in lines
+    assert "SUM(v) FILTER (WHERE k > 3)" in lines
+    assert "GROUP BY" in lines

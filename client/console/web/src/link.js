@@ -15,6 +15,7 @@ export class Link extends EventTarget {
   #socket = null;
   #failures = 0;
   #follows = new Map();
+  #network = false;
   #number = 0;
 
   /** Connect, and stay connected. What comes is dispatched as an event of its kind; `refused` when the token does not do. */
@@ -28,6 +29,7 @@ export class Link extends EventTarget {
       if (message.kind === "entered") {
         this.#failures = 0;
         for (const [number, follow] of this.#follows) this.#ask({ ask: "follow", follow: number, ...follow.what });
+        if (this.#network) this.#ask({ ask: "network", on: true });
       }
       if (message.kind === "refused" && message.code === "unauthorized") refused = true;
       if (message.kind === "rows") this.#follows.get(message.follow)?.take(message);
@@ -57,6 +59,12 @@ export class Link extends EventTarget {
   /** Ask for the past of a thing; it comes as an event `past`. */
   past(kind, name) {
     this.#ask({ ask: "past", kind, name });
+  }
+
+  /** Have the running operators told with every other look, as events `network`, or no longer. */
+  network(on) {
+    this.#network = on;
+    this.#ask({ ask: "network", on });
   }
 
   /** Follow the results of a query (`query` a name, or with `is_text` a SELECT); `take` gets each message. Returns a function that ends it. */

@@ -5,12 +5,14 @@ import { action, h, say } from "./dom.js";
 import { UNKNOWN } from "./figures.js";
 import { Link } from "./link.js";
 import { nowPage } from "./now.js";
+import { networkPage } from "./network.js";
 import { policiesPage } from "./policies.js";
 import { Store } from "./store.js";
 
 const THEME = "millstream-theme";
 const PAGES = [
   ["now", "Now", nowPage],
+  ["network", "Network", networkPage],
   ["policies", "Policies", policiesPage],
 ];
 const link = new Link();
