@@ -81,14 +81,14 @@ class Drive:
         """Return what was measured."""
         rows = int(self.feeder["rows"])
         wall_s = self.traffic.seconds / self.speedup
-        slowest = {f"{kind}_max_s": float(self.responses(kind).max(initial=0.0)) for kind in QUERIES}
+        slowest = {f"{kind}_max_s": float(found.max()) for kind in QUERIES if len(found := self.responses(kind))}
         tolls = self.responses("toll")
         return {
             "expressways": self.traffic.expressways,
             "speedup": self.speedup,
             "seconds": self.traffic.seconds,
             "in_time": self.is_in_time,
-            "rows_sent": rows,
+            "rows": rows,
             "sent_per_s": rows / wall_s,
             "toll_p99_s": float(np.percentile(tolls, 99)) if len(tolls) else 0.0,
             **slowest,
