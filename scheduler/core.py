@@ -121,7 +121,9 @@ class SchedulerCore:
         take = self._take
         for event in events:
             take[type(event)](event, now_ns)
-            self._events += 1
+            # An order that took nothing brings nothing that another waits for: of two such each would wake the other for ever.
+            if not (self.ledger.stalled_count and isinstance(event, WorkDone) and event.receipt.moved_nothing):
+                self._events += 1
         instructions = self._reports
         self._reports = []
         if self._splices.waiting:

@@ -93,6 +93,12 @@ class StepReceipt:
     rows_passed: int = 0
 
     @property
+    def moved_nothing(self) -> bool:
+        """Nothing was taken or put out."""
+        taken = any(count.rows or count.controls for count in self.consumed)
+        return not taken and not self.rows_passed and not any(count.rows or count.controls for count in self.produced)
+
+    @property
     def rows_out(self) -> int:
         """Rows put out on all outputs."""
         return sum([made.rows for made in self.produced]) + self.rows_passed
@@ -190,6 +196,11 @@ class WorkReceipt:
     emissions: tuple[Emission, ...]
     started_ns: int
     finished_ns: int
+
+    @property
+    def moved_nothing(self) -> bool:
+        """No step took or put out anything."""
+        return all(isinstance(step, StepReceipt) and step.moved_nothing for step in self.steps)
 
     def each_step(self) -> Iterator[StepReceipt]:
         """Give one receipt a step, those of chains among them."""

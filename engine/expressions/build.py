@@ -39,6 +39,7 @@ ARITHMETIC = ("+", "-", "*", "/", "%", "mod")
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "is_distinct_from", "is_not_distinct_from")
 MIXING = frozenset((*COMPARISONS, "between", "in", "coalesce", "greatest", "least", "nullif"))
 JSON_STEPS = ("->", "->>", "#>", "#>>")
+PATTERNED = frozenset(("to_char", "to_timestamp", "parse_timestamp", "strftime", "strptime"))
 LEADING_OPTIONS = frozenset(("extract", "date_part", "date_trunc"))
 
 # Source kind -> kinds that CAST can make of it; every kind casts to itself, NULL to anything, anything to TEXT.
@@ -163,7 +164,7 @@ def _options_from_constants(name: str, arguments: list[Expression], options: tup
         return arguments[:1], (path.value,)
     if name == "cardinality" and len(arguments) == 2 and arguments[1] == Literal(INT, 1):
         return arguments[:1], options
-    if name == "to_char" and not options and len(arguments) > 1:
+    if name in PATTERNED and not options and len(arguments) > 1:
         texts = [a.value for a in arguments[1:] if isinstance(a, Literal) and a.type == TEXT]
         return (arguments[:1], tuple(texts)) if len(texts) == len(arguments) - 1 else (arguments, ())
     if name in ENCODING_NAMES and not options and len(arguments) == 2 and isinstance(arguments[1], Literal) and arguments[1].type == TEXT:

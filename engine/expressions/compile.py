@@ -29,7 +29,7 @@ from millstream.engine.expressions.dates import (
     build_to_timestamp,
 )
 from millstream.engine.expressions.decimals import build_decimal
-from millstream.engine.expressions.functions import BYTE_NAMES, JSON_NAMES, NESTED_NAMES
+from millstream.engine.expressions.functions import BYTE_NAMES, FORMAT_NAMES, JSON_NAMES, NESTED_NAMES
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, children, columns_used, transform, walk
 from millstream.engine.expressions.kernel import Builder, Compiler, EvaluationContext, Kernel, KernelRows, Predicate
 from millstream.engine.expressions.lists import build_contains, build_length
@@ -141,6 +141,13 @@ def build_bytes(call: Call, compiler: Compiler) -> Kernel:
     return build_byte_function(call, compiler)
 
 
+def build_formats(call: Call, compiler: Compiler) -> Kernel:
+    """Build a function of texts of a written form, or of buckets."""
+    from millstream.engine.expressions.text_formats import build_format
+
+    return build_format(call, compiler)
+
+
 def _has_bytes(call: Call) -> bool:
     return call.arguments[0].type.kind is Kind.BYTES or (call.function == "||" and call.type.kind is Kind.BYTES)
 
@@ -184,6 +191,7 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((*NESTED_NAMES, "map_element"), build_nested),
     **dict.fromkeys(("json_get", *(name for name in JSON_NAMES if name.isidentifier())), build_json),
     **dict.fromkeys(BYTE_NAMES, build_bytes),
+    **dict.fromkeys(FORMAT_NAMES, build_formats),
     "array_contains": build_contains,
     "add_months": build_add_months,
     "to_char": build_to_char,

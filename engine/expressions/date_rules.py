@@ -84,11 +84,15 @@ def date_trunc(name: str, types: Types, options: Options) -> Signature:
 
 
 def to_timestamp(name: str, types: Types, options: Options) -> Signature:
-    """TO_TIMESTAMP(seconds since 1970), exact for integers and DECIMALs."""
+    """TO_TIMESTAMP(seconds since 1970), exact for integers and DECIMALs; TO_TIMESTAMP(text, 'pattern' [, 'zone'])."""
+    if types[:1] == (TEXT,) and (options or len(types) > 1):
+        from millstream.engine.expressions.text_formats import parse_timestamp  # few queries have it
+
+        return parse_timestamp(name, types, options)
     expect_count(name, types, 1, 1)
     type_ = BIGINT if types[0] == NULL or types[0].is_integer else types[0]
     if not type_.is_numeric:
-        refuse_argument(name, 0, type_, "a number of seconds", "for text use CAST(x AS TIMESTAMP)")
+        refuse_argument(name, 0, type_, "a number of seconds", "write TO_TIMESTAMP(t, 'DD/MM/YYYY'), or CAST(t AS TIMESTAMP) for ISO 8601")
     return Signature(name, (type_,), TIMESTAMP)
 
 

@@ -308,13 +308,13 @@ _FIELDS: dict[str, tuple[str, Callable[[int], str]]] = {
     "FMMonth": ("month", _named(calendar.month_name, _same)), "FMDay": ("isodow", _named(("", *calendar.day_name), _same)),
     "FMMM": ("month", str), "FMDD": ("day", str), "FMHH24": ("hour", str),
 }  # fmt: skip
-_TOKEN = re.compile('"([^"]*)"|(' + "|".join(sorted(_FIELDS, key=len, reverse=True)) + r")|([^A-Za-z\"]+)|(.)", re.DOTALL)
+PATTERN_TOKEN = re.compile('"([^"]*)"|(' + "|".join(sorted(_FIELDS, key=len, reverse=True)) + r")|([^A-Za-z\"]+)|(.)", re.DOTALL)
 
 
 def pattern_parts(pattern: str) -> list[str | tuple[str, Callable[[int], str]]]:
     """Return texts and fields of a pattern of TO_CHAR; TypeProblem naming what is neither. Other text stands in double quotes."""
     parts: list[str | tuple[str, Callable[[int], str]]] = []
-    for found in _TOKEN.finditer(pattern):
+    for found in PATTERN_TOKEN.finditer(pattern):
         quoted, field, plain, other = found.groups()
         if other is not None:
             raise TypeProblem(

@@ -309,8 +309,10 @@ def coalesce(name: str, types: Types, options: Options) -> Signature:
 
 
 def extreme(name: str, types: Types, options: Options) -> Signature:
-    """GREATEST and LEAST: NULLs are passed over, NULL only when all are (as in PostgreSQL)."""
+    """GREATEST and LEAST, also of the elements of one list: NULLs are passed over, NULL only when all are (as in PostgreSQL)."""
     expect_count(name, types, 1)
+    if len(types) == 1 and types[0].kind is Kind.LIST:
+        return of_formats(f"list_{name}", types, options)
     common = all_in_common(name, types)
     if not common.is_ordered:
         refuse(name, types, f"values of the type {common} have no order; compare their parts")
@@ -438,6 +440,11 @@ BYTE_NAMES = (
     *("to_bytes", "decode", "convert_to", "from_bytes", "encode", "convert_from", "get_byte"),
     *("md5", "sha1", "sha224", "sha256", "sha384", "sha512"),
 )
+FORMAT_NAMES = (
+    *("strftime", "strptime", "parse_timestamp", "split", "width_bucket", "date_bin", "time_bucket", "div", "list_greatest", "list_least"),
+    *("url_encode_param", "url_decode_param", "url_extract_fragment", "url_extract_host", "url_extract_parameter", "url_extract_path"),
+    *("url_extract_port", "url_extract_protocol", "url_extract_query"),
+)
 ENCODING_NAMES = BYTE_NAMES[:6]  # whose second argument is a constant
 JSON_NAMES = ("->", "->>", "#>", "#>>", "json_value", "json_query", "json_array_length", "json_typeof")
 
@@ -463,6 +470,13 @@ def of_bytes(name: str, types: Types, options: Options) -> Signature:
     return BYTE_RULES[name](name, types, options)
 
 
+def of_formats(name: str, types: Types, options: Options) -> Signature:
+    """Functions of texts of a written form, and of buckets, likewise."""
+    from millstream.engine.expressions.text_formats import FORMAT_RULES
+
+    return FORMAT_RULES[name](name, types, options)
+
+
 RULES: dict[str, Rule] = {
     **OPERATOR_RULES,
     **SCALAR_RULES,
@@ -472,9 +486,12 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(NESTED_NAMES, nested),
     **dict.fromkeys(JSON_NAMES, json),
     **dict.fromkeys(BYTE_NAMES, of_bytes),
+    **dict.fromkeys(FORMAT_NAMES, of_formats),
 }
 
 ALIASES: dict[str, str] = {
+    "string_split": "split", "str_split": "split", "string_to_array": "split", "array_max": "greatest", "array_min": "least",
+    "list_max": "greatest", "list_min": "least",
     "array_length": "cardinality", "list_contains": "array_contains", "array_cat": "array_concat", "list_concat": "array_concat",
     "size": "cardinality", "array_size": "cardinality", "element_at": "array_element",
     "jsonb_array_length": "json_array_length", "jsonb_typeof": "json_typeof",

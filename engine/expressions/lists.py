@@ -78,7 +78,7 @@ def build_element(call: Call, compiler: Compiler) -> Kernel:
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column, index = lists(rows, context), numbers(rows, context)
-        starts, lengths = _spans(column)
+        starts, lengths = spans(column)
         there = _known(column, index) & (index.values >= 1) & (index.values <= lengths)
         places = pa.array(np.where(there, starts + index.values - 1, 0), mask=~there)
         if not there.any():
@@ -97,7 +97,7 @@ def build_contains(call: Call, compiler: Compiler) -> Kernel:
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column, wanted = lists(rows, context), values(rows, context)
-        _, lengths = _spans(column)
+        _, lengths = spans(column)
         row = np.repeat(np.arange(rows.rows, dtype=np.int64), lengths)
         elements = column_from_arrow(column.values.flatten(), element)
         both = pa.concat_arrays([column_to_arrow(elements), column_to_arrow(wanted)])
@@ -114,7 +114,7 @@ def build_contains(call: Call, compiler: Compiler) -> Kernel:
     return kernel
 
 
-def _spans(column: Column) -> tuple[Any, Any]:
+def spans(column: Column) -> tuple[Any, Any]:
     """Return where each list begins among all elements and how many it has, 0 for a NULL list."""
     offsets = column.values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     lengths = np.diff(offsets)

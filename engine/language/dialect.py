@@ -30,6 +30,15 @@ _YEARS_AND_MONTHS = re.compile(r"\s*([+-]?)([0-9]{1,6})-([0-9]{1,2})\s*")
 _DURATION_MAX_US = 2**62
 
 
+# What a subquery in an expression is parsed to: a call of a function that no text can name, with the query in its `meta`.
+SCALAR, EXISTS, QUERY = "(subquery)", "(exists)", "query"
+
+
+def is_subquery(node: Any) -> bool:
+    """Whether an expression is a subquery, or EXISTS of one."""
+    return isinstance(node, exp.Anonymous) and node.name in (SCALAR, EXISTS)
+
+
 class Located(Protocol):
     """Anything with a place in the text, such as a token."""
 
@@ -249,6 +258,7 @@ class ExpressionParser(parser.Parser):
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         "CAST": lambda self: self._parse_cast(True),
         "TRY_CAST": lambda self: self._parse_cast(False, safe=True),
+        "EXISTS": lambda self: self._exists_of(),
         "EXTRACT": lambda self: self._parse_extract(),
         "POSITION": lambda self: self._parse_position(),
         "SUBSTRING": lambda self: self._parse_substring(),
@@ -321,16 +331,25 @@ class ExpressionParser(parser.Parser):
         return _months(count, token, interval_text_us(rest, token) if rest else 0)
 
     def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-        """Refuse a subquery where an expression stands."""
+        """Read a subquery where an expression stands."""
         if self._curr.token_type in (TokenType.SELECT, TokenType.WITH):
-            raise Unsupported(
-                "a subquery cannot stand inside an expression",
-                hint="put it in FROM as a derived table and join it",
-                line=self._curr.line,
-                column=self._curr.col,
-                token=self._curr.text,
-            )
+            return self.subquery(SCALAR)
         return None
+
+    def subquery(self, word: str) -> exp.Expr:
+        """Refuse it; the parser of SELECT reads it."""
+        raise Unsupported(
+            "a subquery cannot stand here",
+            hint="it can stand in WHERE, HAVING and the select list of a SELECT",
+            line=self._curr.line,
+            column=self._curr.col,
+            token=self._curr.text,
+        )
+
+    def _exists_of(self) -> exp.Expr:
+        if self._curr.token_type not in (TokenType.SELECT, TokenType.WITH):
+            raise self.problem("EXISTS takes a subquery", hint="write EXISTS (SELECT …)")
+        return self.subquery(EXISTS)
 
     def _parse_column_ops(self, this: exp.Expr | None) -> exp.Expr | None:
         """Read what follows a value: `.part`, `[n]`, `::type`, and the steps into JSON from left to right."""

@@ -89,6 +89,7 @@ class Recipe:
     schema: Schema
 
 
+@state_record("select_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class SelectRecipe(Recipe):
     """Keep rows where the condition is true."""
@@ -96,6 +97,7 @@ class SelectRecipe(Recipe):
     condition: Expression
 
 
+@state_record("project_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class ProjectRecipe(Recipe):
     """Compute the output columns."""
@@ -177,12 +179,14 @@ class WindowRecipe(Recipe):
 
 @state_enum("join_kind")
 class JoinKind(Enum):
-    """Which unmatched rows are kept."""
+    """Which unmatched rows are kept; of a subquery what it gives: whether a row is in it (MARK), or its one row (SINGLE)."""
 
     INNER = "inner"
     LEFT = "left"
     RIGHT = "right"
     FULL = "full"
+    MARK = "mark"
+    SINGLE = "single"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +225,30 @@ class TableJoinRecipe(KeyedJoinRecipe):
     table_key: tuple[int, ...]
 
 
+@state_record("subquery_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class SubqueryRecipe(KeyedJoinRecipe):
+    """Each left row once, with what a subquery (port 1) says of it (K25).
+
+    Output columns are the left's, then for MARK one BOOLEAN: whether a right row of its keys is there, and equal in `compared`, a column of
+    each side, if there is one; NULL where that is unknown. For SINGLE they are the right's of the one row of its keys; of two or more NULL,
+    and the row has failed. The residual is over the left's, then the right's columns. `ends`: the column of either side that tells when
+    its window is complete; without, a row is answered when both inputs have ended.
+    """
+
+    compared: tuple[int, int] | None = None
+    ends: tuple[int, int] | None = None
+
+
+@state_record("table_subquery_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class TableSubqueryRecipe(TableJoinRecipe):
+    """The same over a table as it stands at the left row's place (K18): `steps` make the right rows of it, anew when it has changed."""
+
+    compared: tuple[int, int] | None = None
+    steps: tuple[Recipe, ...] = ()
+
+
 @state_record("asof_join_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class AsofJoinRecipe(KeyedJoinRecipe):
@@ -241,6 +269,7 @@ class DistinctRecipe(Recipe):
     window: WindowSpec | None = None
 
 
+@state_record("unnest_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class UnnestRecipe(Recipe):
     """A row for each item of a list or each entry of a map: the input's columns, then the item (or key and value), then its number.

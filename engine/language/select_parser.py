@@ -8,7 +8,7 @@ from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.values import parse_timestamp
 from millstream.engine.language import statements
-from millstream.engine.language.dialect import CLAUSE_WORDS
+from millstream.engine.language.dialect import CLAUSE_WORDS, QUERY
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind
 from millstream.engine.language.window_parser import WindowParser
 from sqlglot import exp
@@ -89,16 +89,24 @@ class FromParser(WindowParser):
         if numbered:
             self.advance(2)
         alias = self.alias()
-        columns: list[statements.Name] = []
-        if alias is not None and self.takes_symbol(TokenType.L_PAREN):
-            columns = list(self.listed(lambda: self.name("column")))
-            self.expect_symbol(TokenType.R_PAREN, ")", "after the columns of UNNEST")
-        return statements.UnnestItem(expression, alias, tuple(columns), numbered, place)
+        columns = self._called("UNNEST") if alias is not None else ()
+        return statements.UnnestItem(expression, alias, columns, numbered, place)
+
+    def _called(self, what: str) -> tuple[statements.Name, ...]:
+        """Read `(column, …)` behind a name, if it is there."""
+        if not self.sees_symbol(TokenType.L_PAREN) or self.token_at(2).token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+            return ()
+        self.advance()
+        columns = self.listed(lambda: self.name("column"))
+        self.expect_symbol(TokenType.R_PAREN, ")", f"after the columns of {what}")
+        return columns
 
     def _windowed(self, item: statements.NamedItem | statements.SubqueryItem) -> statements.FromItem:
         """Read the window and the alias; people write them in either order."""
         window = self.bracket()
         alias = self.alias()
+        if alias is not None and isinstance(item, statements.SubqueryItem):
+            item = replace(item, columns=self._called(alias.text))
         return replace(item, window=window or self.bracket(), alias=alias)
 
     def _bare_item(self) -> statements.NamedItem | statements.SubqueryItem:
@@ -246,11 +254,12 @@ class SelectParser(FromParser):
 
     def _common_table(self) -> statements.CommonTable:
         name = self.name("name of a common table expression")
+        columns = self._called(name.text)
         self.expect("AS", where=f"after {name.text}")
         self.expect_symbol(TokenType.L_PAREN, "(", "after AS")
         query = self.query()
         self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the common table expression")
-        return statements.CommonTable(name, query)
+        return statements.CommonTable(name, query, columns)
 
     def _relation_to_stream(self, stream: str) -> statements.SelectQuery:
         self.advance(2)
@@ -282,6 +291,15 @@ class SelectParser(FromParser):
         if tail.order_by or tail.limit is not None or tail.emit is not None:
             raise self.problem("ORDER BY, LIMIT and EMIT belong inside ISTREAM( ), DSTREAM( ) or RSTREAM( )", self.previous)
         return replace(query, options=query.options + tail.options, place=place)
+
+    def subquery(self, word: str) -> exp.Expr:
+        """Read a query that stands in an expression. Its text tells two of them apart."""
+        token, start = self.current, self.current.start
+        query = self.query()
+        text = exp.Literal.string(self.slice_from(start))
+        node: exp.Expr = self.expression(exp.Anonymous(this=word, expressions=[text]), token)
+        node.meta[QUERY] = query
+        return node
 
     # -- bodies ---------------------------------------------------------------------------------------------------------------
 

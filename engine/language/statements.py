@@ -106,12 +106,13 @@ class NamedItem(FromItem):
 
 @dataclass(frozen=True, slots=True)
 class SubqueryItem(FromItem):
-    """A derived table: (SELECT …) [window] alias."""
+    """A derived table: (SELECT …) [window] alias [(column, …)]."""
 
     query: SelectQuery
     window: WindowClause | None
     alias: Name | None
     place: Place = field(default=Place(), compare=False)
+    columns: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +179,11 @@ class UnionBody:
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """name AS (SELECT …) of a WITH clause."""
+    """name [(column, …)] AS (SELECT …) of a WITH clause."""
 
     name: Name
     query: SelectQuery
+    columns: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

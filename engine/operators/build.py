@@ -33,6 +33,8 @@ _OF_INPUTS: dict[type[recipes.Recipe], str] = {
     recipes.JoinRecipe: "join:WindowJoin",
     recipes.AsofJoinRecipe: "asof_join:AsofJoin",
     recipes.TableJoinRecipe: "table_join:TableJoin",
+    recipes.SubqueryRecipe: "subquery_join:SubqueryJoin",
+    recipes.TableSubqueryRecipe: "subquery_join:TableSubquery",
 }
 _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.DistinctRecipe: "distinct:Distinct",

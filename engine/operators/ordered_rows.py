@@ -86,7 +86,7 @@ class OrderedRows(Operator):
         rows, ends = self._rows.take(np.flatnonzero(due)), ends[due]
         self._rows = self._rows.take(np.flatnonzero(~due))
         picked, added = self._leaving(rows, ends)
-        seqs = _closing_seqs(train, track, ends[picked], rows.seq[picked])
+        seqs = closing_seqs(train, track, ends[picked], rows.seq[picked])
         again = np.argsort(seqs, kind="stable")
         picked = picked[again]
         columns = [*rows.take(picked).columns, *(c.take(again) for c in added)]
@@ -224,7 +224,7 @@ class Rank(OrderedRows):
         return different - different[start] + 1
 
 
-def _closing_seqs(train: Train, track: WatermarkTrack, ends: Int64Array, own: Int64Array) -> Int64Array:
+def closing_seqs(train: Train, track: WatermarkTrack, ends: Int64Array, own: Int64Array) -> Int64Array:
     """Return the seq of the item that closed each row's window; the row's own where it came after that."""
     if train.flush or track.start == track.end:
         return np.full(len(ends), train.hi - 1, dtype=np.int64)

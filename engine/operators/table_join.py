@@ -90,7 +90,11 @@ class TableJoin(Operator):
         self._fields = inputs[TABLE].fields[: self._width]
         table = Schema(self._fields)
         self._table = TableVersions(table, recipe.table_key, [null_column(f.type, 0) for f in self._fields])
-        self._keys = KeyColumns(recipe, (inputs[STREAM], table))
+        self._make_ready(recipe, inputs[STREAM], table)
+
+    def _make_ready(self, recipe: TableJoinRecipe, stream: Schema, table: Schema) -> None:
+        """Prepare what is asked of each row."""
+        self._keys = KeyColumns(recipe, (stream, table))
         self._residual = None if recipe.residual is None else compile_predicate(recipe.residual)
 
     def preload(self, port: int, rows: Train) -> None:

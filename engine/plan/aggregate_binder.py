@@ -17,6 +17,7 @@ from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, Case, ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.expressions.kernel import is_null_literal
 from millstream.engine.expressions.signature import Signature
+from millstream.engine.language.dialect import is_subquery
 from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
@@ -61,7 +62,7 @@ def _is_aggregate_call(node: exp.Expr) -> bool:
 
 
 class _Above:
-    """Which nodes stand above an aggregate or an OVER. Each tree is looked through once."""
+    """Which nodes stand above an aggregate, an OVER or a subquery. Each tree is looked through once."""
 
     def __init__(self) -> None:
         self._seen: dict[int, exp.Expr] = {}
@@ -72,7 +73,7 @@ class _Above:
         if id(node) not in self._seen:
             for part in node.walk():
                 self._seen[id(part)] = part
-                if _is_aggregate_call(part) or isinstance(part, exp.Window):
+                if _is_aggregate_call(part) or isinstance(part, exp.Window) or is_subquery(part):
                     self._mark(part)
         return id(node) in self._above
 

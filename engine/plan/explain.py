@@ -99,11 +99,24 @@ def _joins(nodes: list[logical.Node]) -> Iterator[Rule]:
                 "K18",
                 "a left row is answered when the right side's watermark has passed its time; the last to arrive at equal times counts",
             )
+        if isinstance(node, logical.SubqueryJoin):
+            yield from _subqueries(node)
         if isinstance(node, logical.TableJoin):
             yield "K18", "the table's version at the left row's place in arrival order"
         if isinstance(node, logical.KeyedJoin) and node.keys:
             safe = any(key.null_safe for key in node.keys)
             yield "K6", "IS NOT DISTINCT FROM lets NULL match NULL" if safe else "a NULL key matches nothing"
+
+
+def _subqueries(node: logical.SubqueryJoin) -> Iterator[Rule]:
+    if logical.table_below(node.right) is not None:
+        yield "K18", "a subquery sees the table as it stands at the row's place in arrival order"
+    if node.ends is not None:
+        yield "K25", "a row waits for the end of its window, which its subquery shares"
+    if node.kind is JoinKind.SINGLE:
+        yield "K25", "a subquery that stands for one value is NULL without a row; with several too, and the row counts as failed"
+    if node.compared is not None:
+        yield "K25", "x IN (…) is unknown if x or a value is NULL and no value equals x; over no values it is false"
 
 
 def _overs(nodes: list[logical.Node]) -> Iterator[Rule]:
@@ -337,6 +350,17 @@ def _on(node: Any) -> str:
     return f" on {' AND '.join(parts)}" if parts else ""
 
 
+def _subquery(node: Any) -> str:
+    left, right = _qualified(node.left.attributes), attribute_names(node.right.attributes)
+    keys = [f"{expression_text(k.left, left)} = {expression_text(k.right, right)}" for k in node.keys]
+    if node.residual is not None:
+        keys.append(expression_text(node.residual, attribute_names(_inputs(node))))
+    what = "One value of a subquery" if node.kind is JoinKind.SINGLE else "Whether a subquery has a row"
+    if node.compared is not None:
+        what = f"Whether {expression_text(node.compared.left, left)} is in a subquery"
+    return f"{what}{', when its window ends' if node.ends else ''}{' on ' + ' AND '.join(keys) if keys else ''}"
+
+
 def _top(node: Any) -> str:
     names = [a.name for a in node.input.attributes]
     keys = ", ".join(names[k.position] + (" DESC" if k.descending else "") for k in node.order)
@@ -393,6 +417,7 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.Aggregate: _aggregate,
     logical.Join: _join,
     logical.TableJoin: lambda node: f"{node.kind.value.capitalize()} table join{_on(node)}",
+    logical.SubqueryJoin: _subquery,
     logical.AsofJoin: lambda node: f"{node.kind.value.capitalize()} as-of join{_on(node)}",
     logical.Union: lambda node: f"Union of {len(node.branches)}",
     logical.Distinct: lambda node: "Distinct" + (" in each window" if node.window is not None else ""),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from millstream.engine.aggregates.table import aggregate_names, is_aggregate
 from millstream.engine.data.effort import spend
@@ -26,9 +26,10 @@ from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Litera
 from millstream.engine.expressions.patterns import PATTERN_FUNCTIONS, check_patterns
 from millstream.engine.expressions.user_functions import UserFunction, call_user_function
 from millstream.engine.language.column_types import DECIMAL_NAMES, TIMESTAMP_DIGITS_MAX, TYPE_NAMES, parameters_of_node, type_of_node
+from millstream.engine.language.dialect import is_subquery
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.logical import Role
-from millstream.engine.plan.scope import WINDOW_TIME, Scope, folded, located, place_of
+from millstream.engine.plan.scope import WINDOW_TIME, AmbiguousName, Scope, folded, located, place_of
 from sqlglot import exp
 
 
@@ -105,7 +106,6 @@ _NEEDS_OVER = ("lag", "lead", "nth_value", "row_number", "rank", "dense_rank")
 _TRIMS = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.AtTimeZone: ("AT TIME ZONE", "timestamps are instants; give the zone to TO_CHAR, DATE_TRUNC, DATE_PART or the window"),
-    exp.Subquery: ("a subquery in an expression", "put it in FROM and join it"),
     exp.Tuple: ("a list in parentheses", "compare the columns one by one"),
     exp.Collate: ("COLLATE", "text compares by code point"),
     exp.BitwiseLeftShift: ("<<", "multiply by a power of two: x * 8"),
@@ -132,15 +132,33 @@ def number_literal(text: str) -> Literal:
     return Literal(decimal(precision, scale), scaled)
 
 
+Around = Callable[[exp.Column], Expression]
+
+
+class Subqueries(Protocol):
+    """What takes the subqueries of one SELECT (subqueries.py)."""
+
+    def value(self, node: exp.Anonymous, binder: ExpressionBinder) -> Expression:
+        """Return what a subquery, or EXISTS of one, is in an expression."""
+
+    def contains(self, value: exp.Expr, node: exp.Anonymous, binder: ExpressionBinder) -> Expression:
+        """Return what `value IN (subquery)` is."""
+
+
 BINDING_STEPS = 12  # of limits.WORK_MAX: finding the types of a node takes longer than passing it by
 COPY_STEPS = 20  # for each node of an expression that is used once more: every pass meets it
 
 
 class ExpressionBinder:
-    """Binds expressions over one scope. Aggregates are refused with `aggregate_reason`; the aggregating binder overrides that."""
+    """Binds expressions over one scope. Aggregates are refused with `aggregate_reason`; the aggregating binder overrides that.
 
-    def __init__(self, scope: Scope, aggregate_reason: str = "an aggregate cannot stand here") -> None:
+    `around` binds the columns of the query around a subquery; `subqueries`, where they may stand, takes those of this query.
+    """
+
+    def __init__(self, scope: Scope, aggregate_reason: str = "an aggregate cannot stand here", around: Around | None = None) -> None:
         self.scope = scope
+        self.around = around
+        self.subqueries: Subqueries | None = None
         self.aggregate_reason = aggregate_reason
         self._special: dict[type[exp.Expr], Callable[[Any], Expression]] = {
             exp.Column: self.column,
@@ -299,6 +317,20 @@ class ExpressionBinder:
         """Bind a column reference."""
         if isinstance(node.this, exp.Star):
             raise Unsupported("* cannot stand inside an expression")
+        try:
+            return self._own_column(node)
+        except AmbiguousName:
+            raise
+        except UnknownName:
+            if self.around is None:
+                raise
+            try:
+                return self.around(node)
+            except UnknownName:
+                pass
+            raise
+
+    def _own_column(self, node: exp.Column) -> Expression:
         names = [folded(node.args[part]) for part in ("catalog", "db", "table", "this") if node.args.get(part) is not None]
         if len(names) > 1:
             return self._path([name for name in names if name is not None])
@@ -389,8 +421,16 @@ class ExpressionBinder:
 
     def _in(self, node: exp.In) -> Expression:
         if node.args.get("query") or node.args.get("field") or not node.expressions:
-            raise Unsupported("IN takes a list of values", hint="join the other stream or table instead")
+            raise Unsupported("IN takes a list of values or a subquery", hint="write x IN (1, 2) or x IN (SELECT y FROM t)")
+        if len(node.expressions) == 1 and is_subquery(node.expressions[0]):
+            return self._taken().contains(node.this, node.expressions[0], self)
         return self.call("in", [node.this, *node.expressions])
+
+    def _taken(self) -> Subqueries:
+        if self.subqueries is None:
+            hint = "it can stand in WHERE, HAVING and the select list; for other places compute it in a derived table"
+            raise Unsupported("a subquery cannot stand here", hint=hint)
+        return self.subqueries
 
     def _like(self, node: exp.Expr, escape: tuple[Any, ...] = ()) -> Expression:
         name = "ilike" if isinstance(node, exp.ILike) else "like"
@@ -447,9 +487,14 @@ class ExpressionBinder:
         return self.call(name, [n for n in (node.this, node.args.get("expression")) if n is not None])
 
     def _function(self, node: exp.Anonymous) -> Expression:
+        if is_subquery(node):
+            return self._taken().value(node, self)
         name = str(node.name).lower()
         if is_aggregate(name):
             return self.aggregate(node)
+        if name in ("any", "all", "some") and len(node.expressions) == 1 and is_subquery(_unwrapped(node.expressions[0])):
+            hint = "write x IN (SELECT …), or compare with (SELECT MIN(y) …) or (SELECT MAX(y) …)"
+            raise Unsupported(f"{name.upper()} (SELECT …) is not supported", hint=hint)
         if name in ("tumble", "hop", "session", "cumulate"):
             raise Unsupported(
                 f"{name.upper()} outside FROM is not supported", hint=f"write FROM {name.upper()}(TABLE stream, …), or [RANGE …]"

@@ -15,13 +15,13 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.types import BIGINT, TEXT, DataType, Kind
 from millstream.engine.expressions import build
-from millstream.engine.expressions.build import conjuncts
+from millstream.engine.expressions.build import conjunction, conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.limits import JOINED_MAX
-from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind
+from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind, WindowSpec
 from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, SelectQuery, SubqueryItem, UnnestItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
-from millstream.engine.plan.expression_binder import ExpressionBinder
+from millstream.engine.plan.expression_binder import Around, ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
 from millstream.engine.plan.join_conditions import KeyExpressions, analyse, key_type, shifted
 from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Unnest, Window, requalified
@@ -113,12 +113,15 @@ _UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 class Environment:
     """What names mean while a query is bound: the catalogue, and common tables with the environment each was defined in.
 
-    `finite`: the inputs are sets of rows that stand now (join_binder.py).
+    `finite`: the inputs are sets of rows that stand now (join_binder.py). `around`: of a subquery, what binds the columns of the query
+    around it, as references behind all positions of its own; `shared`: the window whose rows that query reads.
     """
 
     catalog: Catalog
     tables: tuple[tuple[CommonTable, Environment], ...] = ()
     finite: bool = False
+    around: Around | None = None
+    shared: WindowSpec | None = None
 
     def common_table(self, name: str) -> tuple[CommonTable, Environment] | None:
         """Return the innermost common table of this name, or None."""
@@ -197,7 +200,7 @@ class FromBinder:
     def _where(self, where: exp.Expr | None, scope: Scope) -> tuple[Expression, ...]:
         if where is None:
             return ()
-        binder = ExpressionBinder(scope, "an aggregate cannot stand in WHERE; use HAVING")
+        binder = ExpressionBinder(scope, "an aggregate cannot stand in WHERE; use HAVING", self.environment.around)
         return tuple(conjuncts(binder.condition(where, "WHERE")))
 
     def _scope(self, node: Node, side: Side) -> Scope:
@@ -211,7 +214,7 @@ class FromBinder:
         specs = {side.spec for side in items}
         tumbling = len(specs) == 1 and items[0].spec is not None and items[0].spec.kind is WindowKind.HOPPING
         scope = Scope(attributes + bounds_of(None) if tumbling else attributes)
-        waiting = list(self._where(where, scope))
+        waiting = [part for condition in self._where(where, scope) for part in _factored(condition)]
         current, width = items[0], len(items[0].node.attributes)
         assert isinstance(source, JoinItem)
         for side in items[1:]:
@@ -249,14 +252,16 @@ class FromBinder:
         common = self.environment.common_table(item.name.text)
         if common is not None:
             table, environment = common
-            node = self.bind_query(table.query, environment, self.emit)
+            node = self.bind_query(table.query, replace(environment, around=None, shared=None), self.emit)
+            node = _renamed(node, table.columns)
             return replace(node, attributes=_as_derived(node.attributes, qualifier))
         return bind_named(item, self.environment)
 
     def _subquery(self, item: SubqueryItem) -> Node:
-        node = self.bind_query(item.query, self.environment, self.emit)
+        node = self.bind_query(item.query, replace(self.environment, around=None, shared=None), self.emit)
         # Without an alias nobody can call it by name; a name that says where it stands keeps its columns apart all the same.
         alias = item.alias.text if item.alias else f"derived_{item.place.line}_{item.place.column}"
+        node = _renamed(node, item.columns)
         return replace(node, attributes=_as_derived(node.attributes, alias))
 
     def _join(self, item: JoinItem, where: exp.Expr | None = None) -> Side:
@@ -275,6 +280,7 @@ class FromBinder:
         if where is not None and item.kind is JoinKind.INNER and left.spec is None and right.spec is None:
             # WHERE may state the bound in time of an inner join; it stays in WHERE too.
             found = self._where(where, Scope(before_merging(shared, left.node.attributes, right.node.attributes)))
+            found = tuple(c for c in found if max(columns_used(c), default=0) < len(attributes))
             conditions += tuple(c for c in found if not analyse([c], attributes, len(left.node.attributes)).bound.is_open)
         asof = item.asof
         if item.system_time is not None:
@@ -364,6 +370,36 @@ def _as_derived(attributes: Attributes, qualifier: str | None) -> Attributes:
     """Seen from outside, the bounds of a derived table's windows are plain columns."""
     plain = (a if a.role is Role.CHANGE else replace(a, role=Role.PLAIN) for a in attributes)
     return requalified(tuple(plain), qualifier)
+
+
+def _renamed(node: Node, names: Sequence[Name]) -> Node:
+    """Return the rows of a derived table with the names of its column list; those that it does not name keep theirs."""
+    if not names:
+        return node
+    shown = [a for a in node.attributes if a.role is not Role.CHANGE]
+    if len(names) > len(shown):
+        place = names[len(shown)].place
+        raise InvalidDefinition(f"the query gives {len(shown)} columns, not {len(names)}", line=place.line, column=place.column)
+    twice = next((n for i, n in enumerate(names) if any(n.text == m.text for m in names[:i])), None)
+    if twice is not None:
+        place = twice.place
+        raise InvalidDefinition(f"{twice.text} is named twice", line=place.line, column=place.column, token=twice.text)
+    called = (*(n.text for n in names), *(a.name for a in node.attributes[len(names) :]))
+    attributes = tuple(replace(a, name=name, called=None) for a, name in zip(node.attributes, called, strict=True))
+    return Project(attributes=attributes, input=node, expressions=tuple(a.reference(i) for i, a in enumerate(node.attributes)))
+
+
+def _factored(condition: Expression) -> list[Expression]:
+    """Return (a AND b) OR (a AND c) as a AND (b OR c): what all arms ask can be the key of a join."""
+    if not isinstance(condition, Call) or condition.function != "or":
+        return [condition]
+    arms = [conjuncts(arm) for arm in condition.arguments]
+    common = [c for c in arms[0] if all(c in arm for arm in arms[1:])]
+    if not common:
+        return [condition]
+    left = [conjunction([c for c in arm if c not in common]) for arm in arms]
+    rest = [c for c in left if c is not None]
+    return [*common, build.call("or", rest)] if len(rest) == len(arms) else common
 
 
 def windowed(side: Side) -> Node:

@@ -213,6 +213,21 @@ class TableJoin(KeyedJoin):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubqueryJoin(Binary):
+    """Appends to each left row what a subquery, the right input, says of it (K25): `kind` is MARK or SINGLE.
+
+    The right side of a key, and of `compared` (x IN (SELECT y …)), is a column. `ends` are the columns of both sides that hold the end of
+    the window which they share. In a continuous query without `ends` the right is made of one table, step by step.
+    """
+
+    kind: JoinKind
+    keys: tuple[JoinKey, ...]
+    compared: JoinKey | None = None
+    residual: Expression | None = None
+    ends: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AsofJoin(KeyedJoin):
     """As-of join: the last right row of the key with time <= the left's (K18; `strict`: <). `kind` is INNER or LEFT."""
 
@@ -373,6 +388,13 @@ def passing(attributes: Attributes) -> tuple[Expression, ...]:
 def change_position(attributes: Attributes) -> int | None:
     """Return the position of the change kind, or None when the rows are not a change log."""
     return next((i for i, a in enumerate(attributes) if a.role is Role.CHANGE), None)
+
+
+def table_below(node: Node) -> TableScan | None:
+    """Return the one table that a node's rows are made of, step by step; None where there is another input, or several."""
+    while isinstance(node, Unary):
+        node = node.input
+    return node if isinstance(node, TableScan) else None
 
 
 def check_append_only(node: Node, what: str, place: Place | None = None, token: str | None = None) -> None:

@@ -102,6 +102,7 @@ class _Lowering:
             logical.Window: self._window,
             logical.Aggregate: self._aggregate,
             **dict.fromkeys((logical.Join, logical.TableJoin, logical.AsofJoin), self._join),
+            logical.SubqueryJoin: self._subquery,
             logical.Union: self._union,
             logical.Distinct: self._distinct,
             logical.Top: self._top,
@@ -295,3 +296,48 @@ class _Lowering:
             return made
         columns = tuple(ColumnRef(full[i].type, i, full[i].name) for i in kept)
         return self._picked(PhysicalNode(recipes.ProjectRecipe(node.schema, columns), (made,)))
+
+    def _subquery(self, node: logical.SubqueryJoin) -> InputRef:
+        """Make the join; drop key columns of the left that were computed for it."""
+        compared = () if node.compared is None else (node.compared,)
+        left, positions = _extended(node.left, [k.left for k in (*node.keys, *compared)], "left_key")
+        width, added = len(node.left.attributes), len(left.attributes) - len(node.left.attributes)
+        rights = [k.right.position for k in (*node.keys, *compared) if isinstance(k.right, ColumnRef)]
+        number = len(node.keys)
+        own = node.schema.fields
+        schema = Schema((*own[:width], *left.schema.fields[width:], *own[width:]))
+        residual = None if node.residual is None else moved(node.residual, width, added)
+        safe = tuple(k.null_safe for k in node.keys)
+        common = schema, node.kind, positions[:number], tuple(rights[:number]), safe, residual
+        pair = (positions[number], rights[number]) if compared else None
+        table = logical.table_below(node.right)
+        if table is None:
+            if node.ends is not None:
+                self._answers_at_close(node.left)
+                self._answers_at_close(node.right)
+            recipe: recipes.Recipe = recipes.SubqueryRecipe(*common, pair, node.ends)
+            right = self.lower(node.right)
+        else:
+            recipe = recipes.TableSubqueryRecipe(*common, table.key, pair, _steps(node.right))
+            right = self.lower(table)
+        made = self._made(recipe, node, self.lower(left), right)
+        if not added:
+            return made
+        kept = [*range(width), *range(width + added, len(schema))]
+        columns = tuple(ColumnRef(schema.fields[i].type, i, schema.fields[i].name) for i in kept)
+        return self._picked(PhysicalNode(recipes.ProjectRecipe(node.schema, columns), (made,)))
+
+
+def _steps(node: logical.Node) -> tuple[recipes.Recipe, ...]:
+    """Return what is to be done with a table's rows, one step after the other."""
+    made, steps = _Lowering().lower(_read_as_stream(node)).node, []
+    while isinstance(made, PhysicalNode):
+        steps.append(made.recipe)
+        made = made.inputs[0].node
+    return tuple(reversed(steps))
+
+
+def _read_as_stream(node: logical.Node) -> logical.Node:
+    if isinstance(node, logical.TableScan):
+        return logical.Scan(attributes=node.attributes, stream=node.table)
+    return logical.with_inputs(node, tuple(map(_read_as_stream, node.inputs)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.engine.aggregates.table import columns_of
 from millstream.engine.data.durations import duration_text
-from millstream.engine.data.errors import EngineError
+from millstream.engine.data.errors import EngineError, Unsupported
 from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
@@ -119,7 +119,9 @@ class _Writer:
         }
 
     def write(self, node: logical.Node, outer: bool = True) -> Plan:
-        """Return the plan node."""
+        """Return the plan node. Unsupported for what has none."""
+        if isinstance(node, logical.SubqueryJoin):
+            raise Unsupported("there is no tree of operators for a subquery in an expression", hint="send the SELECT as text")
         plan = self._methods[type(node)](node, outer)
         if node.hints.selectivity is not None:
             plan["selectivity"] = node.hints.selectivity

@@ -7,7 +7,7 @@ from dataclasses import replace
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.data.types import BIGINT, TEXT
-from millstream.engine.expressions.build import call
+from millstream.engine.expressions.build import call, conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.language.statements import OrderItem, Place, SelectBody, SelectItem, SelectQuery, Star
@@ -18,6 +18,7 @@ from millstream.engine.plan.logical import (
     Attribute,
     Attributes,
     Distinct,
+    JoinKey,
     Node,
     Role,
     Window,
@@ -41,6 +42,19 @@ from millstream.engine.plan.steps import (
     top_of,
     window_of,
 )
+from millstream.engine.plan.subqueries import (
+    Inner,
+    SubqueryStage,
+    correlated,
+    equality,
+    inner_groups,
+    inner_rows,
+    one_column,
+    parted,
+    placed,
+    shared_window,
+    under_window,
+)
 from millstream.engine.plan.text import window_text
 from millstream.engine.plan.windows import PER_WINDOW, windowed_times
 from sqlglot import exp
@@ -53,6 +67,8 @@ _IMPLICIT_NAMES: dict[type[exp.Expr], str] = {
     exp.Trim: "trim",
     exp.StrPosition: "position",
 }
+OVER_BESIDE = "OVER ( ) beside a subquery in one select list is not supported"
+SUBQUERY_STEPS = 150  # of limits.WORK_MAX, for each subquery: what is made for it alone
 STAR_STEPS = 20  # of limits.WORK_MAX, for each column that a star stands for: it becomes a column of the answer
 
 
@@ -75,8 +91,43 @@ class SelectBinder:
         if grouped and self.body.distinct_on:
             message = "DISTINCT ON beside GROUP BY or an aggregate is not supported"
             raise Unsupported(message, hint="aggregate in a derived table: SELECT DISTINCT ON (k) … FROM (SELECT …)")
+        return self._over(self._source(grouped=grouped), grouped=grouped)
+
+    def _source(self, *, grouped: bool) -> BoundFrom:
+        """Bind FROM and WHERE, of which what holds a subquery comes last."""
         below = None if grouped or self.emit is None or self.emit.kind is EmitKind.CHANGES else self.emit
-        source = FromBinder(self.environment, self.bind_query, below).bind(self.body.source, self.body.where)
+        where, later = parted(self.body.where)
+        source = FromBinder(self.environment, self.bind_query, below).bind(self.body.source, where)
+        if not later:
+            return source
+        stage = self._stage(source)
+        binder = ExpressionBinder(source.scope, "an aggregate cannot stand in WHERE; use HAVING", self.environment.around)
+        binder.subqueries = stage
+        conditions = [c for node in later for c in conjuncts(binder.condition(node, "WHERE"))]
+        if source.per_window:
+            raise Unsupported(
+                "a subquery beside table LEFT JOIN stream [window] is not supported", hint="put the join into a derived stream"
+            )
+        node: Node = source.node
+        if isinstance(node, Window) and not stage.at_close:
+            node, conditions = under_window(stage, node, [*source.conditions, *conditions])
+            return BoundFrom(node, Scope(node.attributes, source.scope.hints), tuple(conditions))
+        if stage.at_close and grouped:
+            hint = (
+                "SELECT its rows in a derived table, and aggregate over the same window of that: FROM (SELECT … WHERE …) [RANGE w SLIDE w]"
+            )
+            raise Unsupported("an aggregate beside a subquery over the same window is not supported", hint=hint)
+        if isinstance(node, Window):
+            node = replace(node, attributes=windowed_times(node))
+        related, plain = correlated(source.conditions)
+        node, base = stage.attached(filtered(node, plain))
+        return BoundFrom(node, Scope(node.attributes, source.scope.hints), (*related, *(placed(c, base) for c in conditions)))
+
+    def _stage(self, source: BoundFrom) -> SubqueryStage:
+        return SubqueryStage(self.environment, self.bind_query, self._inner, source.node)
+
+    def _over(self, source: BoundFrom, *, grouped: bool) -> Node:
+        """Return the plan over FROM and WHERE."""
         if isinstance(source.node, Window) and source.node.spec.kind not in PER_WINDOW:
             self.moving = source.node.spec, source.node.input.attributes
         if grouped:
@@ -86,6 +137,68 @@ class SelectBinder:
         if self.body.distinct and isinstance(source.node, Window) and source.node.spec.kind is not WindowKind.SESSION:
             return self._distinct_in_window(source)
         return self._plain(source)
+
+    # -- as a subquery in an expression ---------------------------------------------------------------------------------------
+
+    def _inner(self, query: SelectQuery, environment: Environment, exists: bool) -> Inner:
+        """Bind a subquery of this SELECT."""
+        spend(SUBQUERY_STEPS)
+        plain = replace(environment, around=None, shared=None)
+        body = query.body
+        if isinstance(body, SelectBody) and not (query.emit or query.options or query.stream):
+            for table in query.common_tables:
+                environment = replace(environment, tables=(*environment.tables, (table, plain)))
+                plain = replace(environment, around=None, shared=None)
+            return SelectBinder(query, body, environment, self.bind_query, EmitSpec() if environment.finite else None).inner(exists=exists)
+        node = self.bind_query(query, plain, None)
+        return Inner(node, None if exists else one_column([Output(a.name, a.reference(i)) for i, a in enumerate(node.attributes)]))
+
+    def inner(self, *, exists: bool) -> Inner:
+        """Return this SELECT as the subquery of another; of EXISTS it does not matter what it selects."""
+        grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
+        source = self._source(grouped=grouped)
+        related, plain = correlated(source.conditions)
+        shared = shared_window(source.node, self.environment)
+        implicit = grouped and not self.body.group_by
+        if not related and not shared and not implicit:
+            node = self._over(source, grouped=grouped)
+            check_append_only(node, "a subquery")
+            return Inner(node, None if exists else one_column([Output(a.name, a.reference(i)) for i, a in enumerate(node.attributes)]))
+        if self.body.distinct_on or (self.query.limit is not None and not (implicit and self.query.limit > 0)):
+            what = "DISTINCT ON" if self.body.distinct_on else "LIMIT"
+            hint = "MIN, MAX, ARG_MIN and ARG_MAX say which row of several is meant"
+            raise Unsupported(f"{what} in a subquery that depends on the query around it is not supported", hint=hint)
+        if grouped:
+            return self._inner_groups(source, related, plain, shared, exists=exists)
+        node, scope = self._without_aggregate(replace(source, conditions=tuple(plain)))
+        node = filtered(node, plain)
+        value = None if exists else one_column(self._outputs(ExpressionBinder(scope), node.attributes))
+        return inner_rows(node, value, related, shared)
+
+    def _inner_groups(
+        self, source: BoundFrom, related: list[Expression], plain: list[Expression], shared: list[JoinKey], *, exists: bool
+    ) -> Inner:
+        window = source.node if isinstance(source.node, Window) else None
+        spec = window.spec if window is not None else None
+        emit = aggregate_emit(spec, self.emit, None)
+        binder = AggregateBinder(source.scope)
+        below, above = split_conditions(plain, source.scope.attributes, binder)
+        aliases = {i.alias.text: i.expression for i in self.body.items if isinstance(i, SelectItem) and i.alias is not None}
+        for key in self.body.group_by:
+            self._group_key(key, binder, aliases)
+        value = None if exists else one_column(self._grouped_outputs(binder))
+        having = HavingBinder(binder, aliases).condition(self.body.having) if self.body.having is not None else None
+        keys = [equality(c) for c in related]
+        for found in keys:
+            if found is None:
+                hint = "compare columns of both with =; for other conditions join the two and aggregate"
+                raise Unsupported("a subquery with an aggregate depends on the query around it by equalities alone", hint=hint)
+            binder.add_key(found.right, found.right.name if isinstance(found.right, ColumnRef) else "key")
+        node: Node = aggregated(binder, source.node, below, spec, emit)
+        check_append_only(node, "a subquery")
+        node = filtered(node, [binder.resolved(c) for c in above])
+        known = [k for k in keys if k is not None]
+        return inner_groups(binder, node, value, having, known, shared, implicit=not self.body.group_by)
 
     def _has_aggregate(self) -> bool:
         nodes = [item.expression for item in self.body.items if isinstance(item, SelectItem)]
@@ -98,9 +211,16 @@ class SelectBinder:
         node, scope = self._without_aggregate(source)
         node = filtered(node, list(source.conditions))
         binder = LagBinder(scope)
+        binder.subqueries = stage = self._stage(source)
         outputs = self._outputs(binder, node.attributes)
         order = self._order(binder, outputs)
-        return self._finish(self._numbered(node, binder.extend(node)), outputs, order)
+        if not stage.pending:
+            return self._finish(self._numbered(node, binder.extend(node)), outputs, order)
+        if binder.extend(node) is not node:
+            raise Unsupported(OVER_BESIDE, hint="compute one of them in a derived table")
+        node, base = stage.attached(node)
+        outputs = [replace(o, expression=placed(o.expression, base)) for o in outputs]
+        return self._finish(node, outputs, [replace(k, expression=placed(k.expression, base)) for k in order])
 
     def _numbered(self, before: Node, after: Node) -> Node:
         """Return the plan once rows are numbered: without a window the numbers change (K24), of rows that stand now they do not."""
@@ -198,6 +318,7 @@ class SelectBinder:
         spec = window.spec if window is not None else None
         emit = aggregate_emit(spec, self.emit, self.query.stream)
         binder = AggregateBinder(source.scope)
+        binder.subqueries = stage = self._stage(source)
         below, above = split_conditions(source.conditions, source.scope.attributes, binder)
         aliases = {i.alias.text: i.expression for i in self.body.items if isinstance(i, SelectItem) and i.alias is not None}
         for key in self.body.group_by:
@@ -209,11 +330,17 @@ class SelectBinder:
         if self.environment.finite and spec is None and not binder.keys:
             emit = replace(emit, always=True)
         node: Node = aggregated(binder, source.node, below, spec, emit)
-        conditions = [binder.resolved(c) for c in [*above, *([having] if having is not None else [])]]
-        node = filtered(node, conditions)
+        if stage.pending and binder.ranks:
+            raise Unsupported(OVER_BESIDE, hint="compute one of them in a derived table")
+        node, base = stage.attached(node, binder.resolved)
+
+        def resolved(expression: Expression) -> Expression:
+            return binder.resolved(placed(expression, base))
+
+        node = filtered(node, [resolved(c) for c in [*above, *([having] if having is not None else [])]])
         node = self._numbered(node, binder.with_ranks(node))
-        outputs = [Output(o.name, binder.resolved(o.expression)) for o in outputs]
-        order = [replace(k, expression=binder.resolved(k.expression)) for k in order]
+        outputs = [Output(o.name, resolved(o.expression)) for o in outputs]
+        order = [replace(k, expression=resolved(k.expression)) for k in order]
         return self._finish(node, outputs, order)
 
     def _grouped_outputs(self, binder: AggregateBinder) -> list[Output]:

@@ -81,8 +81,12 @@ def state_bound(recipe: Recipe) -> str | None:
         return _window_state(recipe.window)
     if isinstance(recipe, recipes.JoinRecipe):
         return _join_state(recipe)
+    if isinstance(recipe, recipes.TableSubqueryRecipe):
+        return "the rows of the table, and what the subquery made of them last"
     if isinstance(recipe, recipes.TableJoinRecipe):
         return "the rows of the table"
+    if isinstance(recipe, recipes.SubqueryRecipe):
+        return f"the rows of open windows, {_ABOVE}" if recipe.ends is not None else "all rows, until both inputs end"
     if isinstance(recipe, recipes.AsofJoinRecipe):
         return "the versions a left row may still need, and left rows until the right watermark passes them"
     if isinstance(recipe, recipes.DistinctRecipe):

@@ -22,6 +22,7 @@ from millstream.engine.plan.logical import (
     Project,
     RelationToStream,
     Role,
+    SubqueryJoin,
     TableJoin,
     TableScan,
     Top,
@@ -146,7 +147,7 @@ def _column_for(expression: Expression, columns: list[Output]) -> int:
 def window_of(node: Node) -> WindowSpec | None:
     """Return the window whose rows the node carries, looking down through what keeps it."""
     while not isinstance(node, Window):
-        if len(node.inputs) != 1:
+        if len(node.inputs) != 1 and not isinstance(node, SubqueryJoin):
             return None
         node = node.inputs[0]
     return node.spec
@@ -198,8 +199,9 @@ def check_empty(emit: EmitSpec, has_keys: bool, spec: WindowSpec | None) -> None
 
 def check_tables(root: Node, place: Place | None = None) -> None:
     """Raise Unsupported when a table is read elsewhere than on the right of a join: its rows have no event time."""
-    reads = ((node, below) for node in walk_plan(root) for below in node.inputs)
-    if isinstance(root, TableScan) or any(isinstance(below, TableScan) and not isinstance(node, TableJoin) for node, below in reads):
+    asked = {id(n) for node in walk_plan(root) if isinstance(node, SubqueryJoin) for n in walk_plan(node.right)}
+    reads = ((node, below) for node in walk_plan(root) for below in node.inputs if isinstance(below, TableScan) and id(below) not in asked)
+    if isinstance(root, TableScan) or any(not isinstance(node, TableJoin) for node, _ in reads):
         line, column = (place.line, place.column) if place is not None else (None, None)
         message = "a table can stand only on the right of a join"
         hint = "FETCH SELECT … reads it now; a continuous query reads a stream and JOINs the table"

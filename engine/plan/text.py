@@ -113,7 +113,7 @@ class _Writer:
             name = "DATE_PART" if node.function == "extract" else "DATE_TRUNC"
             options = [quoted(str(o)) for o in node.options]
             return f"{name}({', '.join([options[0], *written, *options[1:]])})"
-        if node.function in ("to_char", "to_bytes", "from_bytes"):
+        if node.function in ("to_char", "to_bytes", "from_bytes", "parse_timestamp"):
             written += [quoted(str(o)) for o in node.options]
         return f"{node.function.upper()}({', '.join(written)})"
 

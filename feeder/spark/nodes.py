@@ -88,6 +88,8 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.JoinRecipe: "JOIN",
         recipes.AsofJoinRecipe: "ASOF JOIN",
         recipes.TableJoinRecipe: "table JOIN",
+        recipes.SubqueryRecipe: "a subquery",
+        recipes.TableSubqueryRecipe: "a subquery of a table",
         recipes.DistinctRecipe: "DISTINCT",
         recipes.UnnestRecipe: "UNNEST",
         recipes.TopRecipe: "ORDER BY LIMIT",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,17 @@ from millstream.scheduler.simulation.workloads import Workload
 from millstream.scheduler.spec import PolicySpec
 
 ADVICE_VERSION = 1
-ROWS_MIN = 2_000
+ROWS_MIN = 1_000
 ROWS_MAX = 100_000
 """Rows of a trial: more tell little more of a policy."""
 NICENESS = 10  # a server on the same machine goes first
-CHECK_SEEDS = (2, 3, 4, 5, 6)
+CHECK_SEEDS: tuple[int, ...] = (2, 3, 4, 5, 6)
 _RUNS = 120  # of one advice, about
-_SCREENING = 0.5  # of the time
-_REFINING = 0.65
+_SCREENING = 0.45  # of the time
+_REFINING = 0.55
 _BEST = 3
 _REFINED = 4
+_SEEDS_MIN = 3
 _SLOWER_THAN_PRESENT = 3.0  # policies take on the average so many times as long to simulate as first-come first-served
 
 Clock = Callable[[], float]
@@ -113,16 +115,17 @@ def one_by_one(bench: TrialBench, clock: Clock, trials: Sequence[Trial], rows_ma
 def beside_one_another(
     pool: RunProcesses, bench: TrialBench, clock: Clock, trials: Sequence[Trial], rows_max: int, until_s: float
 ) -> Iterator[TrialResult]:
-    """Run trials in processes; what has not ended in time is given up, and the processes with it if it is under way."""
-    waiting: set[Future[TrialResult]] = {pool.submit(bench.run, trial, rows_max) for trial in trials}
-    while waiting:
+    """Run trials in processes, as many as there are; one that has not ended in time is given up, and in the end its process with it."""
+    left, waiting = iter(trials), set[Future[TrialResult]]()
+    while True:
+        waiting |= {pool.submit(bench.run, trial, rows_max) for trial in islice(left, pool.count - len(waiting))}
+        if not waiting:
+            return
         done, waiting = wait(waiting, max(0.0, until_s - clock()), FIRST_COMPLETED)
         for future in done:
             yield future.result()
-        if not done:
-            for future in waiting:
-                future.cancel()
-            pool.is_late = any(not future.done() for future in waiting)
+        if clock() > until_s:
+            pool.is_late = pool.is_late or bool(waiting)
             return
 
 
@@ -178,13 +181,19 @@ class Advisor:
         trials = [Trial(own), *(Trial(str(spec)) for spec in specs if str(spec) != own)]
         trials += [Trial(f"cqc:inner={inner}", apart=heavy) for inner in candidates.INNERS if heavy]
         screened = self._run("policies", trials, began_s + _SCREENING * budget_s)
+        ended_s, run_s = began_s + budget_s, (self._clock() - began_s) / max(1, len(screened))
         best = [one.trial for one in ranking(self._objective, screened)][:_REFINED]
         more = [replace(trial, policy=str(spec)) for trial in best for spec in candidates.around(PolicySpec.parse(trial.policy))]
         known = {one.trial for one in screened}
         screened += self._run("options", [one for one in dict.fromkeys(more) if one not in known], began_s + _REFINING * budget_s)
         finalists = self._finalists(own, screened)
-        checks = [replace(one, seed=seed, load=load) for seed in CHECK_SEEDS for load in (1.0, MORE_LOAD) for one in finalists]
-        checked = self._run("checks", checks, began_s + budget_s)
+        seeds = CHECK_SEEDS
+        if run_s > 0.0:  # what time is left goes to the best first
+            runs = int((ended_s - self._clock()) / run_s / 2)  # of each of the two loads
+            finalists = finalists[: max(2, min(len(finalists), runs // _SEEDS_MIN))]
+            seeds = CHECK_SEEDS[: max(_SEEDS_MIN, runs // len(finalists))]
+        checks = [replace(one, seed=seed, load=load) for seed in seeds for load in (1.0, MORE_LOAD) for one in finalists]
+        checked = self._run("checks", checks, ended_s)
         advice = judge(self._objective_name, own, screened, checked)
         return self._told(advice, work, skipped=len(trials) - sum(1 for one in screened if one.trial in set(trials)))
 

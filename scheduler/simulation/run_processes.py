@@ -26,6 +26,7 @@ class RunProcesses:
     """
 
     def __init__(self, count: int, niceness: int = 0) -> None:
+        self.count = count
         context = get_context("spawn")  # nothing of the parent's state reaches a run
         self._stop = context.Event()
         self.is_late = False

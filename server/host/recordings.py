@@ -62,8 +62,8 @@ def marked(scheduler: LiveScheduler, network: Network) -> Mark:
 class Dispatching:
     """What an order costs beside its operators, on the average, from a time on: `spent` and `did` are what had been done by then.
 
-    One worker runs on the scheduler's thread: all its time but that in operators and in waiting. With several, running goes on beside it
-    and only deciding counts.
+    One worker runs on the scheduler's thread: all its time but that in operators and in waiting, and at least that in deciding, which also
+    the threads that bring rows do. With several, running goes on beside it and only deciding counts.
     """
 
     def __init__(self, scheduler: LiveScheduler, network: Network, spent: Spent, did: Mapping[OperatorId, OperatorActivity]) -> None:
@@ -82,8 +82,8 @@ class Dispatching:
         spent_ns = after.deciding_ns - before.deciding_ns
         if self._scheduler.workers == 1:
             cost_ns = sum(one.cost_ns for one in self.did().values())
-            spent_ns = after.at_ns - before.at_ns - (after.waiting_ns - before.waiting_ns) - cost_ns
-        return max(0, spent_ns) // max(1, after.orders - before.orders)
+            spent_ns = max(spent_ns, after.at_ns - before.at_ns - (after.waiting_ns - before.waiting_ns) - cost_ns)
+        return spent_ns // max(1, after.orders - before.orders)
 
 
 class ArrivalRecording:

@@ -143,6 +143,7 @@ def test_what_came_lately_can_be_written_afterwards_and_is_a_recording_like_any_
 
     run(test, admin_token="a", reader_token="r")
     recording = load(file)
+    assert recording.about["order_ns"] > 0  # also where the thread that brought the rows decided
     (times,) = recording.arrivals.values()
     assert len(times) == 4 * BATCHES
     assert len(set(times.tolist())) == BATCHES  # trains stay trains

@@ -43,6 +43,7 @@ from tests.property.oracle.scenario import (
     summed,
 )
 from tests.property.oracle.shrink import write_smallest
+from tests.property.oracle.subqueries import table_subquery, window_subquery
 from tests.support.catalogs import catalog_of
 
 QUERIES = 8
@@ -138,6 +139,19 @@ def as_of(seed: int, kept: Kept = None) -> Scenario:
     return scenario
 
 
+def table_subqueries(seed: int, kept: Kept = None) -> Scenario:
+    scenario = two_streams(random.Random(seed), kept, table=True)
+    changes = [(seq, row) for seq, (stream, row) in enumerate(scenario.arrivals) if stream == "t"]
+    scenario.queries = [table_subquery(scenario.choice, scenario.feed("a"), changes, scenario.schemas["t"]) for _ in range(QUERIES)]
+    return scenario
+
+
+def window_subqueries(seed: int, kept: Kept = None) -> Scenario:
+    scenario = two_streams(random.Random(seed), kept)
+    scenario.queries = [window_subquery(scenario.choice, scenario.feed("a"), scenario.feed("b")) for _ in range(QUERIES)]
+    return scenario
+
+
 def nested_values(seed: int, kept: Kept = None) -> Scenario:
     choice = random.Random(seed)
     scenario = Scenario(choice, choice.choice([0, 2, 5]))
@@ -149,7 +163,9 @@ def nested_values(seed: int, kept: Kept = None) -> Scenario:
     return scenario
 
 
-SHAPES = {f.__name__: f for f in (windows, local_time, selections, overs, nested, nested_values, unions, joins, tables, as_of)}
+SUBQUERIES = (table_subqueries, window_subqueries)
+SHAPES = {f.__name__: f for f in (windows, local_time, selections, overs, nested, nested_values, unions, joins, tables, as_of, *SUBQUERIES)}
+TREES = [shape for shape in SHAPES if "subqueries" not in shape]  # of a subquery in an expression there is no plan object
 
 
 def failing(scenario: Scenario, way: Way) -> list[str]:
@@ -204,6 +220,8 @@ def check_changes(shape: str, seed: int) -> None:
 
 def check_plans(shape: str, seed: int) -> None:
     """A SELECT and the plan object that it is written as are planned alike, with rewrites and without."""
+    if shape not in TREES:
+        return
     scenario = SHAPES[shape](seed)
     catalog = catalog_of(scenario.definitions)
     for query in scenario.queries:
@@ -235,7 +253,7 @@ def test_the_changes_of_a_random_query_add_up_to_its_final_answer(shape: str, tu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", TREES)
 @pytest.mark.parametrize("turn", range(3))
 def test_a_random_query_and_its_plan_object_are_planned_alike(shape: str, turn: int, seed: int) -> None:
     check_plans(shape, seed + turn)

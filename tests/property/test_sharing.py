@@ -33,6 +33,7 @@ OTHERS = (
     " GROUP BY window_start, window_end",
     "SELECT window_end, k, SUM(v) AS total FROM s [RANGE 10 SECONDS SLIDE 5 SECONDS] GROUP BY k ORDER BY total DESC LIMIT 2",
     "SELECT k, COUNT(*) AS n FROM s GROUP BY k EMIT FINAL",
+    "SELECT v FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] WHERE v > (SELECT AVG(v) FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS])",
     "SELECT a.v, b.v AS other FROM s AS a JOIN s AS b ON a.k = b.k WITHIN 1 SECOND WHERE a.v > 8",
 )
 

@@ -13,7 +13,19 @@ from dataclasses import replace
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.language.recipes import JoinKind
 from millstream.engine.plan.join_binder import moved
-from millstream.engine.plan.logical import AsofJoin, Distinct, Filter, Join, Node, Project, RunningTop, TableJoin, Union, Window
+from millstream.engine.plan.logical import (
+    AsofJoin,
+    Distinct,
+    Filter,
+    Join,
+    Node,
+    Project,
+    RunningTop,
+    SubqueryJoin,
+    TableJoin,
+    Union,
+    Window,
+)
 from millstream.engine.plan.rules.rewriting import bottom_up, filtered, is_movable, is_simple, split, substituted
 from millstream.engine.plan.windows import FORMED_FIRST
 
@@ -37,7 +49,7 @@ def _change(node: Node) -> Node:
         return replace(below, branches=tuple(_change(filtered(b, [node.condition], node)) for b in below.branches))
     if isinstance(below, Join):
         return _below_join(node, below)
-    if isinstance(below, TableJoin | AsofJoin):
+    if isinstance(below, TableJoin | AsofJoin | SubqueryJoin):
         return _below_left(node, below)
     if isinstance(below, Window):
         return _below_window(node, below)
@@ -108,7 +120,7 @@ def _from_residual(node: Join) -> Node:
     return replace(node, left=left, right=right, residual=kept.condition if isinstance(kept, Filter) else None)
 
 
-def _below_left(node: Filter, below: TableJoin | AsofJoin) -> Node:
+def _below_left(node: Filter, below: TableJoin | AsofJoin | SubqueryJoin) -> Node:
     width = len(below.left.attributes)
     down, stay = split(node.condition, lambda used: bool(used) and max(used) < width)
     if not down:

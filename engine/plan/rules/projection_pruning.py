@@ -49,6 +49,8 @@ def _prune(node: logical.Node, wanted: set[int]) -> tuple[logical.Node, Mapping]
         return _aggregate(node, wanted)
     if isinstance(node, logical.KeyedJoin):
         return _join(node, wanted)
+    if isinstance(node, logical.SubqueryJoin):
+        return _subquery(node, wanted)
     if isinstance(node, logical.Rank):
         return _rank(node, wanted)
     if isinstance(node, logical.RunningTop):
@@ -172,6 +174,33 @@ def _join(node: logical.KeyedJoin, wanted: set[int]) -> tuple[logical.Node, Mapp
         attributes=tuple(node.attributes[old] for old in sorted(moved, key=lambda p: moved[p])),
     )
     return made, moved
+
+
+def _subquery(node: logical.SubqueryJoin, wanted: set[int]) -> tuple[logical.Node, Mapping]:
+    """What it gives stands last and stays; of the left only what is read is kept."""
+    width = len(node.left.attributes)
+    keys = (*node.keys, *(() if node.compared is None else (node.compared,)))
+    residual = set[int]() if node.residual is None else columns_used(node.residual)
+    read = {p for p in wanted | residual if p < width} | {p for k in keys for p in columns_used(k.left)}
+    left, moved = _narrowed(node.left, read | ({node.ends[0]} if node.ends is not None else set()))
+    right = _all_kept(node.right)
+    shift = len(left.attributes) - width
+    behind = {p: p + shift for p in range(width, width + max(len(right.attributes), len(node.attributes) - width))}
+
+    def key(k: logical.JoinKey) -> logical.JoinKey:
+        return replace(k, left=remapped(k.left, moved))
+
+    made = replace(
+        node,
+        left=left,
+        right=right,
+        keys=tuple(map(key, node.keys)),
+        compared=None if node.compared is None else key(node.compared),
+        residual=None if node.residual is None else remapped(node.residual, {**moved, **behind}),
+        ends=None if node.ends is None else (moved[node.ends[0]], node.ends[1]),
+        attributes=(*_kept(node, left, moved), *node.attributes[width:]),
+    )
+    return made, {**moved, **{p: n for p, n in behind.items() if p < len(node.attributes)}}
 
 
 def _narrowed(node: logical.Node, read: set[int]) -> tuple[logical.Node, Mapping]:

@@ -28,6 +28,8 @@ QUERIES = {
     "left join of texts": "SELECT x.k, y.t FROM b AS x LEFT JOIN c AS y ON x.t = y.t WITHIN 1 HOUR",
     "as-of join": "SELECT x.k, y.t FROM b AS x ASOF JOIN c AS y ON x.k = y.k",
     "table join": "SELECT b.k, w.n FROM b JOIN w ON b.k = w.k",
+    "subquery of a table": "SELECT k FROM b WHERE EXISTS (SELECT 1 FROM w WHERE w.k = b.k AND n <> t)",
+    "subquery of a window": "SELECT k FROM b [RANGE 1 HOUR SLIDE 1 HOUR] WHERE v IN (SELECT v FROM c [RANGE 1 HOUR SLIDE 1 HOUR])",
     "distinct": "SELECT DISTINCT t FROM b",
     "distinct in windows": "SELECT DISTINCT k, t FROM b [RANGE 1 HOUR SLIDE 1 HOUR]",
     "groups by text": "SELECT t, COUNT(*) AS n FROM b GROUP BY t",
