@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from millstream.engine.runtime.network import Network
 from millstream.server.config import Config
+from millstream.server.lean import trim_arenas
 
 SHARE_OF_MACHINE = 0.5  # what is counted is about half of what the process then takes: garbage, buffers of the network, what steps make
 SHARE_OF_SERVER = 0.5  # one query may be large on a machine of its own, and leaves room for others beside it
@@ -72,5 +73,6 @@ class MemoryWatch:
 
 
 def give_back() -> None:
-    """Return to the system what Arrow's allocator keeps for later: it does not by itself, and a query may have had most of the machine."""
+    """Return to the system what allocators keep for later: they do not by themselves, and a query may have had most of the machine."""
     pa.default_memory_pool().release_unused()
+    trim_arenas()

@@ -422,6 +422,26 @@ system.fflush(stream)
 """
 
 
+FREED = """
+from pathlib import Path
+from millstream.server.lean import trim_arenas
+def resident_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) / 256
+held = [bytes(100_000) for _ in range(1_000)]
+last = bytes(100_000)
+del held
+before = resident_mb()
+trim_arenas()
+print(before - resident_mb())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="arenas are glibc's")
+def test_what_is_freed_before_what_is_in_use_goes_back_to_the_system() -> None:
+    told = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=60)
+    assert float(told.stdout) > 40.0
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="arenas are glibc's")
 def test_threads_share_two_arenas() -> None:
     def arenas(how: str) -> int:
