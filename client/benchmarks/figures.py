@@ -11,7 +11,22 @@ from typing import Any
 import click
 
 # Keys that say which figure it is, and keys of figures that are better when greater, or when smaller.
-IDENTITY = ("name", "policy", "operators", "queries", "workers", "train", "class", "priority", "shared", "clients", "groups", "durability")
+IDENTITY = (
+    "name",
+    "policy",
+    "operators",
+    "queries",
+    "workers",
+    "train",
+    "class",
+    "priority",
+    "shared",
+    "clients",
+    "groups",
+    "durability",
+    "expressways",
+    "speedup",
+)
 GREATER = ("rows_per_s", "ratio")
 SMALLER = ("p50_ms", "p99_ms", "p9999_ms", "peak_rss_mb", "overhead", "bytes_per_row", "ns_each", "write_ms", "read_ms", "bytes")
 NOISE_MIN = 0.10  # below that nothing is said to have moved: a busy machine alone does as much

@@ -3,7 +3,7 @@
 Benchmarks are found in the entry point group `millstream.benchmarks`, so that no folder needs to import another's. A name that no benchmark
 has stands for all that begin with it: `chain` is `chain-engine` and `chain-tcp`. Several run in a process each, so that none inherits
 another's memory. One that makes its events itself has a function `write` beside it in its module: it takes parts,
-`--events`, `--seed` and `--write`.
+`--seed` and `--write`, and `--events` if it counts them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _ONE = "from millstream.client.cli import main; main()"
 )
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), help="Where to record the figures.")
 @click.option("--events", type=click.IntRange(1), help="Events to make, for nexmark.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the events, for nexmark.")
-@click.option("--write", type=click.Path(path_type=Path, file_okay=False), help="Only write the events of nexmark here: Parquet and Arrow.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the events, for nexmark and linear-road.")
+@click.option("--write", type=click.Path(path_type=Path, file_okay=False), help="Only write the events of nexmark or linear-road here.")
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Where to draw the growth curves (needs matplotlib).")
 def command(
     name: str | None,
@@ -56,7 +56,7 @@ def command(
 ) -> None:
     """Run the benchmark NAME, or all. A fast wrong answer fails.
 
-    PARTS choose among the queries of nexmark: bench nexmark q5 q7.
+    PARTS choose among the queries of nexmark (bench nexmark q5 q7), or say how many expressways linear-road has (bench linear-road 2).
     """
     found = _benchmarks()
     if list_ or name is None:

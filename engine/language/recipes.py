@@ -337,12 +337,17 @@ class RunningTopRecipe(Recipe):
     numbered: bool
 
 
-@state_record("lag_recipe", 1)
+def _values_of_lag(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 had one `value`."""
+    return {**{name: kept for name, kept in fields.items() if name != "value"}, "values": (fields["value"],)}
+
+
+@state_record("lag_recipe", 2, migrations={1: _values_of_lag})
 @dataclass(frozen=True, slots=True)
 class LagRecipe(Recipe):
-    """Appends the value that column `value` had `offset` rows before, in event-time order (ties: arrival) within `partition`; else NULL."""
+    """Appends what columns `values` had `offset` rows before, in event-time order (ties: arrival) within `partition`; else NULL."""
 
-    value: int
+    values: tuple[int, ...]
     offset: int
     partition: tuple[int, ...] = ()
 

@@ -1,4 +1,4 @@
-"""LAG(x, n) OVER (PARTITION BY …): the value n rows before, in event-time order (ties: arrival) within the partition.
+"""LAG(x, n) OVER (PARTITION BY …): values of n rows before, in event-time order (ties: arrival) within the partition.
 
 A row leaves once W has passed its time, as only then its place is certain.
 """
@@ -6,65 +6,85 @@ A row leaves once W has passed its time, as only then its place is certain.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
-from millstream.engine.data.buffered import BufferedRows, concat_rows, no_rows
-from millstream.engine.data.column import with_nulls
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.arrays import distinct
+from millstream.engine.data.buffered import BufferedRows
+from millstream.engine.data.column import Column, with_nulls
+from millstream.engine.data.keys import KeyEncoder, key_encoder
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.train import Train
-from millstream.engine.data.watermarks import WatermarkTrack
+from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.language.recipes import LagRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.windows.vectors import StoredColumns, Vectors
+
+
+def _from_version_1(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 kept whole rows: they are counted in when the next ones come."""
+    return {"_intake": fields["_intake"], "_keys": None, "_last": None, "_older": fields["_before"]}
 
 
 class Lag(Operator):
-    """Keeps rows that wait for W, and the last `offset` rows of each partition."""
+    """Keeps rows that wait for W, and the last `offset` values of each partition."""
 
     calls_late = True
     state_name = "lag"
-    state_fields: tuple[str, ...] = ("_intake", "_before")
+    state_version = 2
+    state_fields: tuple[str, ...] = ("_intake", "_keys", "_last", "_older")
+    state_migrations: ClassVar = {1: _from_version_1}
 
     def __init__(self, recipe: LagRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         self._recipe = recipe
         self._inputs = inputs
         self._intake = Intake(inputs)
-        self._before = no_rows(inputs)
+        self._stored = StoredColumns(inputs, recipe.values, 0)
+        self._keys: KeyEncoder | None = None
+        self._last: Vectors | None = None  # by partition, the last values of it
+        self._older: BufferedRows | None = None
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take rows in; let those go that W has passed."""
         train = inputs[0]
         taken = self._intake.take(train, out)
-        if len(taken.ready):
-            out.emit(self._with_values(train, taken.track, taken.ready))
-        else:
+        if not len(taken.ready):
             out.emit(progress(train, self.schemas[0], taken.track))
-
-    def _with_values(self, train: Train, track: WatermarkTrack, ready: BufferedRows) -> Train:
-        rows = concat_rows(self._before, ready)
-        ids = np.zeros(len(rows), dtype=np.int64)
-        if self._recipe.partition:
-            columns = [rows.columns[p] for p in self._recipe.partition]
-            ids = key_encoder([c.type for c in columns]).encode(columns)
-        order = np.argsort(ids, kind="stable")
-        place = np.empty(len(rows), dtype=np.int64)
-        place[order] = np.arange(len(rows), dtype=np.int64)
-        in_order = ids[order]
-        first = np.searchsorted(in_order, in_order, side="left")[place]
-        after = np.searchsorted(in_order, in_order, side="right")[place] - place
-        source = place - self._recipe.offset
-        known = source >= first
-        new = slice(len(rows) - len(ready), len(rows))
-        picked = order[np.where(known, source, 0)][new]
-        values = rows.columns[self._recipe.value].take(picked)
-        if not known[new].all():
-            values = with_nulls(values, known[new])
-        self._before = rows.take(np.flatnonzero(after <= self._recipe.offset))
+            return
+        if self._older is not None:
+            older, self._older = self._older, None
+            if len(older):
+                self._values(older)
+        ready, track = taken.ready, taken.track
+        columns = [*ready.columns, *self._values(ready)]
         seqs = track.first_reaching(np.clip(ready.time, track.start, track.end - 1) + 1)
-        return made_train(train, self.schemas[0], [*ready.columns, values], seqs, ready.time, track)
+        out.emit(made_train(train, self.schemas[0], columns, seqs, ready.time, track))
+
+    def _values(self, rows: BufferedRows) -> list[Column]:
+        """Return what each row looks back to, and keep of each partition what the next ones will."""
+        last = self._last = self._last or Vectors(self._stored.dtypes)
+        ids = self._partitions(rows)
+        last.reserve_ids(int(ids.max()) + 1)
+        order = np.argsort(ids, kind="stable")
+        in_order = ids[order]
+        at = np.empty(len(rows), dtype=np.int64)
+        at[order] = last.append(in_order, [array[order] for array in self._stored.stored(rows.columns, len(rows))])
+        at -= self._recipe.offset
+        known = at >= last.start[ids]
+        columns = self._stored.gathered(last, np.where(known, at, 0))
+        touched = distinct(in_order)
+        last.drop_front(touched, np.maximum(0, last.size[touched] - self._recipe.offset))
+        return columns if known.all() else [with_nulls(column, known) for column in columns]
+
+    def _partitions(self, rows: BufferedRows) -> Int64Array:
+        if not self._recipe.partition:
+            return np.zeros(len(rows), dtype=np.int64)
+        columns = [rows.columns[p] for p in self._recipe.partition]
+        if self._keys is None:
+            self._keys = key_encoder([column.type for column in columns])
+        return self._keys.encode(columns).astype(np.int64)
 
     def wake_at_us(self) -> int | None:
         """Return when W must tick past the oldest row that waits."""
@@ -72,8 +92,9 @@ class Lag(Operator):
 
     def state_rows(self) -> int:
         """Return the rows held."""
-        return len(self._intake) + len(self._before)
+        return len(self._intake) + (0 if self._last is None else self._last.live)
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._intake.nbytes() + self._before.nbytes()
+        held = 0 if self._last is None else self._last.nbytes()
+        return self._intake.nbytes() + held + (0 if self._keys is None else self._keys.nbytes())

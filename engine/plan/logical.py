@@ -296,6 +296,12 @@ class Lag(Unary):
     partition: tuple[int, ...]
 
 
+def lag_attribute(attributes: tuple[Attribute, ...], type_: DataType) -> Attribute:
+    """Return what LAG appends to attributes: called as none of them, so that a plan object can name it."""
+    taken = {attribute.name for attribute in attributes}
+    return Attribute(next(name for name in ("lag", *(f"lag_{n}" for n in range(1, len(taken) + 1))) if name not in taken), type_)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over(Unary):
     """Appends an attribute for each aggregate of each part: its answer over the frame of a row."""

@@ -252,7 +252,16 @@ class _Lowering:
         return self._made(recipe, node, self.lower(node.input))
 
     def _lag(self, node: logical.Lag) -> InputRef:
-        return self._made(recipes.LagRecipe(node.schema, node.value, node.offset, node.partition), node, self.lower(node.input))
+        values, below = [node.value], node.input
+        reads = max(node.value, *node.partition, 0)
+        # Several that look equally far back are one operator, as none of them reads what another one adds.
+        while isinstance(below, logical.Lag) and (below.offset, below.partition) == (node.offset, node.partition):
+            reads = max(reads, below.value)
+            if reads >= len(below.input.attributes):
+                break
+            values.append(below.value)
+            below = below.input
+        return self._made(recipes.LagRecipe(node.schema, tuple(reversed(values)), node.offset, node.partition), node, self.lower(below))
 
     def _over(self, node: logical.Over) -> InputRef:
         return self._made(recipes.OverRecipe(node.schema, node.parts), node, self.lower(node.input))

@@ -32,6 +32,7 @@ from millstream.engine.plan.logical import (
     RunningTop,
     change_position,
     check_append_only,
+    lag_attribute,
     passing,
 )
 from millstream.engine.plan.scope import Scope
@@ -261,7 +262,7 @@ class LagBinder(ExpressionBinder):
                 return e.position if isinstance(e, ColumnRef) else base + extra.index(e)
 
             made: Node = Lag(
-                attributes=(*below.attributes, Attribute("lag", value.type)),
+                attributes=(*below.attributes, lag_attribute(below.attributes, value.type)),
                 input=below,
                 value=position(value),
                 offset=pending.offset,

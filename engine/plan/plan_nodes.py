@@ -389,7 +389,7 @@ class NodeReader:
         value = self._position(parse_expression(fields.text("value")), fields.at("value"), scope)
         partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
         offset = fields.integer("offset") if fields.has("offset") else 1
-        attributes = (*node.attributes, logical.Attribute("lag", node.attributes[value].type))
+        attributes = (*node.attributes, logical.lag_attribute(node.attributes, node.attributes[value].type))
         return logical.Lag(attributes=attributes, input=node, value=value, offset=offset, partition=partition)
 
     def _over(self, fields: Fields, outer: bool) -> logical.Node:

@@ -21,7 +21,8 @@ KNOWN_KEYS = {
     "frames_per_s", "rows", "ns_each", "decisions", "orders", "order_us", "groups", "panes", "bytes_per_group", "counted_per_row",
     "recovery_s", "sent_late_p99_ms", "copy_ms", "possible_rows_per_s", "front_ns_each", "workers_ns_each",
     "latency_p99_ms", "response_last_ms", "response_ms", "loss_start_percent", "round", "quota", "sum_of_loads", "processors",
-    "machine_load", "load", "p99_first_second_ms", "p99_then_ms", "alone_s",
+    "machine_load", "load", "p99_first_second_ms", "p99_then_ms", "alone_s", "seconds", "in_time", "sent_per_s", "toll_p99_s", "toll_max_s",
+    "accident_max_s", "balance_max_s", "expenditure_max_s", "sent_late_s", "cpu_share", "l_rating",
 }  # fmt: skip
 MAY_BE_NOTHING = {"noise", "cpu_s", "loss_percent", "loss_start_percent", "recovery_s", "quota", "machine_load"}
 

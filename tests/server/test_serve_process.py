@@ -52,6 +52,7 @@ def test_a_server_that_listens_has_loaded_three_hundred_of_our_modules_at_most()
     ours = {name for name in loaded if name.partition(".")[0] == "millstream"}
     assert "millstream.server.live" in ours
     assert len(ours) <= MODULES_MAX
+    assert "millstream.server.host.load_ring" not in ours  # nothing has come that it could count
 
 
 @contextmanager

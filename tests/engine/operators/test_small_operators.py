@@ -58,6 +58,21 @@ def test_lag_looks_back_in_event_time_order_within_its_partition(run: Any) -> No
     assert found == [(1, 10, None), (2, 20, None), (1, 30, 10), (1, 40, 30)]
 
 
+def test_several_lags_of_one_partition_are_one_operator_and_each_has_its_own_value(run: Any) -> None:
+    several = "LAG(v, 2) OVER (PARTITION BY k) AS a, LAG(ts, 2) OVER (PARTITION BY k) AS b, LAG(k, 2) OVER (PARTITION BY k) AS c"
+    rows = [(0, 1, 10), (1, 2, 20), (2, 1, None), (3, 1, 40), (4, 1, 50), (5, 2, 60), (6, 2, 70)]
+    found = run(f"SELECT v, {several}, LAG(v) OVER (PARTITION BY k) AS d FROM s", rows)
+    assert found == [
+        (10, None, None, None, None),
+        (20, None, None, None, None),
+        (None, None, None, None, 10),
+        (40, 10, 0, 1, None),
+        (50, None, 2, 1, 40),
+        (60, None, None, None, 20),
+        (70, 20, 1, 2, 60),
+    ]
+
+
 def test_istream_and_dstream_of_a_sliding_window(run: Any) -> None:
     rows = [(0, 1, 0), (1, 2, 0), (5, 3, 0)]
     assert run("ISTREAM(SELECT k FROM s [RANGE 2 MICROSECONDS])", rows) == [(1,), (2,), (3,)]
