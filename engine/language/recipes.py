@@ -89,7 +89,6 @@ class Recipe:
     schema: Schema
 
 
-@state_record("select_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class SelectRecipe(Recipe):
     """Keep rows where the condition is true."""
@@ -97,7 +96,6 @@ class SelectRecipe(Recipe):
     condition: Expression
 
 
-@state_record("project_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class ProjectRecipe(Recipe):
     """Compute the output columns."""
@@ -269,7 +267,6 @@ class DistinctRecipe(Recipe):
     window: WindowSpec | None = None
 
 
-@state_record("unnest_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class UnnestRecipe(Recipe):
     """A row for each item of a list or each entry of a map: the input's columns, then the item (or key and value), then its number.

@@ -218,8 +218,10 @@ def _belongs_to(operator: RunningOperator) -> Belonging:
     if not operator.logic.state_fields:
         return None, (), outputs
     recipe = operator.recipe
-    if isinstance(recipe, recipes.JoinRecipe | recipes.TableJoinRecipe | recipes.AsofJoinRecipe):
+    if isinstance(recipe, recipes.KeyedJoinRecipe):
         recipe = replace(recipe, residual=None)
+    if isinstance(recipe, recipes.TableSubqueryRecipe):
+        recipe = replace(recipe, steps=())  # they make nothing that is kept
     return recipe, tuple(tuple(field.type for field in cursor.log.schema.fields) for cursor in operator.inputs), outputs
 
 

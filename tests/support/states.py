@@ -114,6 +114,8 @@ CASES: Mapping[str, str] = {
     "left_join": "SELECT s.v AS a, r.v AS b FROM s LEFT JOIN r ON s.t = r.t AND s.k = r.k WITHIN 6 MICROSECONDS",
     "full_join": "SELECT s.v AS a, r.v AS b FROM s FULL JOIN r ON s.w = r.w WITHIN 6 MICROSECONDS WHERE s.v > 0.2 OR s.v IS NULL",
     "asof": "SELECT s.v AS a, r.t AS b FROM s LEFT ASOF JOIN r ON s.k = r.k AND r.ts <= s.ts",
+    "subquery_of_a_table": "SELECT v, t IN (SELECT c FROM m CROSS JOIN UNNEST(SPLIT(m.name, '')) AS x(c) WHERE m.k > 0) AS known FROM s",
+    "subquery_of_a_window": f"SELECT s.v AS a, EXISTS (SELECT 1 FROM r {HOPPING} WHERE r.k = s.k AND r.v <> s.v) AS n FROM s {HOPPING}",
     "table_join": "SELECT s.v AS a, m.name AS b FROM s LEFT JOIN m ON s.k = m.k",
     "nested": f"SELECT g, FIRST(p) AS a, LAST(q) AS b, ARRAY_AGG(j) AS c, COUNT(DISTINCT p) AS d FROM {NESTED} {SLIDING} GROUP BY g",
     "nested_join": f"SELECT x.p AS p, y.q AS q, x.j AS j FROM {NESTED} x JOIN {NESTED} y ON x.g = y.g WITHIN 6 MICROSECONDS",
