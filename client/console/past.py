@@ -30,7 +30,7 @@ SHOWN = {
     "queries": (
         "name", "state", "class", "rows_per_s", "results_per_s", "latency_now_ms", "latency_p50_ms", "latency_p99_ms", "target",
         "target_since", "slowdown", "utility", "queued", "shed_percent", "memory_bytes",
-        "spilled_bytes", "results", "accepted", "late", "failure",
+        "spilled_bytes", "results", "accepted", "shed", "shed_per_s", "late", "failure",
     ),
     "streams": ("name", "kind", "state", "rows_per_s", "accepted", "refused", "shed", "behind_ms", "columns"),
     "classes": (

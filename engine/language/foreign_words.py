@@ -192,17 +192,7 @@ CLAUSES = (
         "write WHERE NOT EXISTS (SELECT …), of a table or the same window; or LEFT JOIN b ON … WITHIN 10 SECONDS WHERE b.k IS NULL",
     ),
     ("NATURAL", "PostgreSQL, Spark", "write JOIN … USING (column, …) with a time bound"),
-    (
-        "UNION DISTINCT | UNION SELECT | UNION (",
-        "PostgreSQL, Flink, Spark",
-        "write UNION ALL, and SELECT DISTINCT where duplicates must go",
-    ),
-    (
-        "EXCEPT | INTERSECT | MINUS SELECT",
-        "PostgreSQL, Flink, Spark",
-        "UNION ALL is the only one; write a LEFT JOIN b … WHERE b.k IS NULL, or JOIN",
-    ),
-    ("GROUPING SETS", "PostgreSQL, Flink, Spark", "list the keys, and use several queries for several groupings"),
+    ("MINUS SELECT", "Spark", "write EXCEPT"),
     ("WITH RECURSIVE …", "PostgreSQL", "only plain common table expressions are known"),
     ("LIMIT 9 OFFSET | OFFSET 9 ROWS | FETCH FIRST | FETCH NEXT", "PostgreSQL, Flink", "write ORDER BY … LIMIT k"),
     ("SORT BY | DISTRIBUTE BY | CLUSTER BY", "Spark", "write ORDER BY … LIMIT k over a window"),
@@ -249,7 +239,7 @@ CLAUSES = (
 )
 
 FUNCTIONS = (
-    ("ROLLUP | CUBE | GROUPING", "PostgreSQL, Flink, Spark", "list the keys, and use several queries for several groupings"),
+    ("ROLLUP | CUBE | GROUPING", "PostgreSQL, Flink, Spark", "they stand behind GROUP BY: GROUP BY ROLLUP (a, b); GROUPING(k) beside them"),
     (
         "NOW | CURRENT_TIMESTAMP | LOCALTIMESTAMP | CURRENT_DATE | CURRENT_TIME | GETDATE | CURRENT_ROW_TIMESTAMP | UTC_TIMESTAMP",
         "PostgreSQL, Flink, Spark, InfluxDB",
@@ -348,7 +338,6 @@ COLUMNS = (
     ("WINDOWSTART", "ksqlDB", "write window_start"),
     ("WINDOWEND", "ksqlDB", "write window_end"),
     ("WINDOW", "Spark", "write window_start or window_end, and the window after the stream's name: FROM s [RANGE 1 MINUTE SLIDE 1 MINUTE]"),
-    ("ALL", "Spark, DuckDB", "list the keys"),
     ("IRSTREAM", "Esper", "EMIT CHANGES at the end shows rows that enter and that leave"),
     ("ISTREAM", "Esper", "write ISTREAM(SELECT …)"),
     ("RSTREAM", "Esper", "DSTREAM(SELECT …) gives the rows that leave a window"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field, replace
+from itertools import chain, combinations, islice, product
+from typing import TypeVar
 
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
@@ -219,6 +222,16 @@ class FromParser(WindowParser):
         return self.expression_of("the time of the left row")
 
 
+Grouping = tuple[exp.Expr, ...]
+Part = TypeVar("Part")
+GROUPINGS_MAX = 64
+
+
+def _is_bare(query: statements.SelectQuery) -> bool:
+    """Nothing but its body was written."""
+    return query == statements.SelectQuery(query.body)
+
+
 _STREAMS = {"ISTREAM": "i", "DSTREAM": "d", "RSTREAM": "r"}
 
 
@@ -303,18 +316,43 @@ class SelectParser(FromParser):
 
     # -- bodies ---------------------------------------------------------------------------------------------------------------
 
-    def _body(self) -> statements.SelectBody | statements.UnionBody:
-        place = self.place()
-        branches = [self._branch()]
-        while self.takes("UNION"):
-            self.expect("ALL", where="after UNION")
-            branches.append(self._branch())
-        if len(branches) > 1:
-            return statements.UnionBody(tuple(branches), place)
-        only = branches[0]
-        if only == statements.SelectQuery(only.body) and isinstance(only.body, statements.SelectBody):
-            return only.body
-        raise self.problem("a query in parentheses can only stand in FROM or be a branch of UNION ALL")
+    def _body(self) -> statements.SelectBody | statements.UnionBody | statements.SetBody:
+        found = self._intersected()
+        while (word := next((w for w in ("UNION", "EXCEPT") if self.takes(w)), None)) is not None:
+            place = statements.Place(self.previous.line, self.previous.col)
+            keeps_all = self._keeps_all(word)
+            by_name = self.takes("BY", "NAME")
+            right = self._intersected()
+            if keeps_all and not by_name:
+                before = found.body.branches if isinstance(found.body, statements.UnionBody) and _is_bare(found) else (found,)
+                found = statements.SelectQuery(statements.UnionBody((*before, right), found.place), place=found.place)
+            else:
+                made = statements.SetBody(word.lower(), found, right, by_name, keeps_all, place)
+                found = statements.SelectQuery(made, place=found.place)
+        if _is_bare(found):
+            return found.body
+        raise self.problem("a query in parentheses can only stand in FROM, in an expression, or beside UNION, INTERSECT or EXCEPT")
+
+    def _intersected(self) -> statements.SelectQuery:
+        """Read `a INTERSECT b`, which binds closer than UNION and EXCEPT."""
+        found = self._branch()
+        while self.takes("INTERSECT"):
+            place = statements.Place(self.previous.line, self.previous.col)
+            self._keeps_all("INTERSECT")
+            by_name = self.takes("BY", "NAME")
+            made = statements.SetBody("intersect", found, self._branch(), by_name, False, place)
+            found = statements.SelectQuery(made, place=found.place)
+        return found
+
+    def _keeps_all(self, word: str) -> bool:
+        """Read ALL or DISTINCT behind the word."""
+        if not self.takes("ALL"):
+            self.takes("DISTINCT")
+            return False
+        if word != "UNION":
+            hint = f"{word} gives each row once; number equal rows with ROW_NUMBER() to tell them apart"
+            raise self.problem(f"{word} ALL is not supported", self.previous, hint)
+        return True
 
     def _branch(self) -> statements.SelectQuery:
         place = self.place()
@@ -339,14 +377,53 @@ class SelectParser(FromParser):
         self.expect("FROM", where="after the select list")
         source = self.from_list()
         where = self.expression_of("a condition") if self.takes_symbol(TokenType.WHERE) else None
-        group_by = self._group_by()
+        every, group_by, sets = self._group_by()
         having = self.expression_of("a condition") if self.takes_symbol(TokenType.HAVING) else None
-        return statements.SelectBody(items, source, where, group_by, having, distinct, place, on)
+        return statements.SelectBody(items, source, where, group_by, having, distinct, place, on, every, sets)
 
-    def _group_by(self) -> tuple[exp.Expr, ...]:
+    def _group_by(self) -> tuple[bool, Grouping, tuple[Grouping, ...]]:
+        """Return whether it says ALL, the keys, and instead of these the groupings if there are several."""
         if not self.takes_phrase("GROUP", "BY"):
+            return False, (), ()
+        if self.takes("ALL"):
+            return True, (), ()
+        parts = self.listed(self._groupings)
+        if all(len(part) == 1 for part in parts):
+            return False, tuple(key for part in parts for key in part[0]), ()
+        sets = [tuple(dict.fromkeys(chain.from_iterable(one))) for one in islice(product(*parts), GROUPINGS_MAX + 1)]
+        if len(sets) > GROUPINGS_MAX:
+            raise self.problem(f"more than {GROUPINGS_MAX} groupings in one GROUP BY", self.previous, "use several queries")
+        return False, (), tuple(sets)
+
+    def _groupings(self) -> list[Grouping]:
+        """Read a key, ROLLUP (…), CUBE (…) or GROUPING SETS (…): the groupings that it asks for."""
+        if self.sees("GROUPING", "SETS"):
+            self.advance(2)
+            return [grouping for part in self._in_parentheses(self._groupings, "SETS") for grouping in part]
+        word = next((w for w in ("ROLLUP", "CUBE") if self.sees(w) and self.following.token_type == TokenType.L_PAREN), None)
+        if word is None:
+            return [self._keys()]
+        self.advance()
+        keys = self._in_parentheses(self._keys, word)
+        if word == "ROLLUP":
+            return [tuple(chain.from_iterable(keys[:n])) for n in range(len(keys), -1, -1)]
+        if len(keys) > 8:
+            raise self.problem("CUBE of more than 8 keys", self.previous, "write the groupings that you want with GROUPING SETS")
+        return [tuple(chain.from_iterable(some)) for n in range(len(keys), -1, -1) for some in combinations(keys, n)]
+
+    def _in_parentheses(self, read: Callable[[], Part], word: str) -> list[Part]:
+        self.expect_symbol(TokenType.L_PAREN, "(", f"after {word}")
+        found = list(self.listed(read))
+        self.expect_symbol(TokenType.R_PAREN, ")", f"at the end of {word}")
+        return found
+
+    def _keys(self) -> Grouping:
+        """Read a key, or `(a, b)`, or `()`."""
+        if self.sees_symbol(TokenType.L_PAREN) and self.token_at(1).token_type == TokenType.R_PAREN:
+            self.advance(2)
             return ()
-        return self.listed(lambda: self.expression_of("a grouping key"))
+        node = self.expression_of("a grouping key")
+        return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node,)
 
     def _item_of_select(self) -> statements.SelectItem | statements.Star:
         place = self.place()

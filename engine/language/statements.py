@@ -157,7 +157,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class SelectBody:
-    """SELECT … FROM … WHERE … GROUP BY … HAVING … of one branch."""
+    """SELECT … FROM … WHERE … GROUP BY … HAVING … of one branch.
+
+    `group_all` is GROUP BY ALL; `grouping_sets` the groupings of GROUPING SETS, ROLLUP and CUBE, in place of `group_by`.
+    """
 
     items: tuple[SelectItem | Star, ...]
     source: FromItem
@@ -167,6 +170,8 @@ class SelectBody:
     distinct: bool = False
     place: Place = field(default=Place(), compare=False)
     distinct_on: tuple[exp.Expr, ...] = ()
+    group_all: bool = False
+    grouping_sets: tuple[tuple[exp.Expr, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,21 @@ class UnionBody:
     """SELECT … UNION ALL SELECT …; at least two branches."""
 
     branches: tuple[SelectQuery, ...]
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetBody:
+    """Two SELECTs and UNION, INTERSECT or EXCEPT (`operator`, in lower case) between them. `by_name`: their columns meet by name.
+
+    `keeps_all` is UNION ALL BY NAME; all others give each different row once.
+    """
+
+    operator: str
+    left: SelectQuery
+    right: SelectQuery
+    by_name: bool = False
+    keeps_all: bool = False
     place: Place = field(default=Place(), compare=False)
 
 
@@ -193,7 +213,7 @@ class SelectQuery:
     `every_us` is the EVERY of RSTREAM.
     """
 
-    body: SelectBody | UnionBody
+    body: SelectBody | UnionBody | SetBody
     common_tables: tuple[CommonTable, ...] = ()
     order_by: tuple[OrderItem, ...] = ()
     limit: int | None = None

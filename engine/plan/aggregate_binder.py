@@ -386,7 +386,7 @@ class HavingBinder:
         return self.binder.condition(replaced, "HAVING")
 
     def _replace_alias(self, node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column) or node.args.get("table") is not None or _in_aggregate(node):
+        if not isinstance(node, exp.Column) or node.args.get("table") is not None or in_aggregate(node):
             return node
         name = node.name if node.this.args.get("quoted") else node.name.lower()
         if name not in self.aliases:
@@ -422,7 +422,7 @@ def unpacked(argument: Expression) -> tuple[Expression, ...]:
     return argument.arguments
 
 
-def _in_aggregate(node: exp.Expr) -> bool:
+def in_aggregate(node: exp.Expr) -> bool:
     """Whether the node stands in the arguments, the FILTER or the WITHIN GROUP of an aggregate."""
     parent = node.parent
     while parent is not None and not (isinstance(parent, exp.Filter | exp.WithinGroup) or _is_aggregate_call(parent)):

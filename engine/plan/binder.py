@@ -21,8 +21,20 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.expressions.signature import common_type_of_all
 from millstream.engine.language.recipes import EmitKind, EmitSpec
-from millstream.engine.language.statements import Name, NamedItem, Option, Place, SelectBody, SelectItem, SelectQuery, Star, UnionBody
+from millstream.engine.language.statements import (
+    Name,
+    NamedItem,
+    Option,
+    Place,
+    SelectBody,
+    SelectItem,
+    SelectQuery,
+    SetBody,
+    Star,
+    UnionBody,
+)
 from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import Environment
 from millstream.engine.plan.logical import (
     Attribute,
@@ -31,11 +43,13 @@ from millstream.engine.plan.logical import (
     Project,
     Union,
     change_position,
+    check_append_only,
 )
 from millstream.engine.plan.query_options import query_options
 from millstream.engine.plan.running_tops import with_limits
-from millstream.engine.plan.select_binder import SelectBinder
-from millstream.engine.plan.steps import append_only_change, check_tables, settled
+from millstream.engine.plan.scope import Scope
+from millstream.engine.plan.select_binder import ALL_ROWS, SelectBinder, order_key
+from millstream.engine.plan.steps import Output, append_only_change, check_tables, is_several, settled, top_of
 from sqlglot import exp
 
 CONFIDENCE_FACTOR = 1.96  # of the normal distribution, two-sided 95 %
@@ -176,31 +190,79 @@ class _Binder:
             )
         return self._bind(query, environment, emit if emit is not None or not self.finite else EmitSpec())
 
-    def _bind(self, query: SelectQuery, environment: Environment, emit: EmitSpec | None) -> Node:
+    def _bind(self, query: SelectQuery, environment: Environment, emit: EmitSpec | None, *, bounds: bool = False) -> Node:
+        """Bind a query; with `bounds` those of the window of its rows are the last two columns, if they have one that closes."""
         spend(QUERY_STEPS)
         for table in query.common_tables:
             environment = replace(environment, tables=(*environment.tables, (table, environment)))
         body = query.body
-        if isinstance(body, UnionBody):
-            return self._union(query, body, environment, emit)
-        assert isinstance(body, SelectBody)
+        if not isinstance(body, SelectBody):
+            made = (
+                self._union(body, environment, emit, bounds) if isinstance(body, UnionBody) else self._set(body, environment, emit, bounds)
+            )
+            return self._ordered(query, made)
+        if body.group_all:
+            from millstream.engine.plan.sets import all_keys  # loaded by whoever needs it, here and below
+
+            body = all_keys(body)
+        if is_several(body):
+            from millstream.engine.plan.sets import apart
+
+            parts = [SelectQuery(one, place=query.place) for one in apart(body)]
+            return self._ordered(query, self._union(UnionBody(tuple(parts), body.place), environment, emit, bounds))
         try:
-            return SelectBinder(query, body, environment, self.nested, emit).bind()
+            binder = SelectBinder(query, body, environment, self.nested, emit)
+            binder.keeps_bounds = bounds
+            return binder.bind()
         except EngineError as problem:
             if problem.line is None:
                 problem.line, problem.column = body.place.line, body.place.column
             raise
 
-    def _union(self, query: SelectQuery, body: UnionBody, environment: Environment, emit: EmitSpec | None) -> Node:
-        if query.order_by or query.limit is not None:
-            place = query.order_by[0].place if query.order_by else body.place
-            raise Unsupported("ORDER BY … LIMIT over UNION ALL is not supported", line=place.line, column=place.column, token="ORDER BY")
-        branches = []
-        for branch in body.branches:
-            if branch.emit is not None or branch.options:
-                self.nested(branch, environment)
-            branches.append(self._bind(branch, environment, emit))
-        return united(branches, body.place)
+    def _union(self, body: UnionBody, environment: Environment, emit: EmitSpec | None, bounds: bool) -> Node:
+        return united([self._branch(b, environment, emit, bounds=bounds) for b in body.branches], body.place)
+
+    def _set(self, body: SetBody, environment: Environment, emit: EmitSpec | None, bounds: bool) -> Node:
+        """Bind UNION, INTERSECT or EXCEPT. SELECT DISTINCT beside one of these says nothing more."""
+        from millstream.engine.plan.sets import by_name, combined, with_common_bounds
+
+        sides = (body.left, body.right)
+        if not body.keeps_all:
+            sides = (_undistinct(body.left), _undistinct(body.right))
+        nodes = [self._branch(side, environment, emit, bounds=not body.keeps_all) for side in sides]
+        if not body.keeps_all:
+            nodes = with_common_bounds(body, nodes, finite=self.finite)
+        both = united(by_name(nodes) if body.by_name else nodes, body.place)
+        if body.keeps_all:
+            return both
+        assert isinstance(both, Union)
+        return combined(body, both, finite=self.finite, bounds=bounds)
+
+    def _branch(self, query: SelectQuery, environment: Environment, emit: EmitSpec | None, *, bounds: bool) -> Node:
+        if query.emit is not None or query.options:
+            self.nested(query, environment)
+        return self._bind(query, environment, emit, bounds=bounds)
+
+    def _ordered(self, query: SelectQuery, node: Node) -> Node:
+        """ORDER BY … LIMIT of several SELECTs together."""
+        if not query.order_by and query.limit is None:
+            return node
+        if not self.finite:
+            place = query.order_by[0].place if query.order_by else query.body.place
+            hint = "FETCH orders them; in a continuous query put them into a derived table with a window"
+            message = "ORDER BY … LIMIT over UNION, INTERSECT, EXCEPT or several groupings is not supported"
+            raise Unsupported(message, hint=hint, line=place.line, column=place.column, token="ORDER BY")
+        check_append_only(node, "ORDER BY … LIMIT")
+        outputs = [Output(a.name, a.reference(i)) for i, a in enumerate(node.attributes)]
+        binder = ExpressionBinder(Scope(node.attributes))
+        order = [order_key(item, binder, outputs) for item in query.order_by]
+        return top_of(node, outputs, order, ALL_ROWS if query.limit is None else query.limit, query.with_ties, whole=True)
+
+
+def _undistinct(query: SelectQuery) -> SelectQuery:
+    body = query.body
+    plain = isinstance(body, SelectBody) and body.distinct and query.limit is None
+    return replace(query, body=replace(body, distinct=False)) if plain and isinstance(body, SelectBody) else query
 
 
 def _once(query: SelectQuery) -> EmitSpec:

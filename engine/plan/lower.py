@@ -223,6 +223,8 @@ class _Lowering:
         return replace(spec, partition=())
 
     def _distinct(self, node: logical.Distinct) -> InputRef:
+        for rows in node.input.inputs if node.window is not None and isinstance(node.input, logical.Union) else ():
+            self._answers_at_close(rows)
         return self._made(recipes.DistinctRecipe(node.schema, node.window), node, self.lower(node.input))
 
     def _answers_at_close(self, below: logical.Node) -> None:

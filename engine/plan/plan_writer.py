@@ -120,8 +120,12 @@ class _Writer:
 
     def write(self, node: logical.Node, outer: bool = True) -> Plan:
         """Return the plan node. Unsupported for what has none."""
+        if isinstance(node, logical.Distinct) and node.window is not None and isinstance(node.input, logical.Union):
+            raise Unsupported("there is no tree of operators for UNION over windows", hint="send the SELECT as text")
         if isinstance(node, logical.SubqueryJoin):
-            raise Unsupported("there is no tree of operators for a subquery in an expression", hint="send the SELECT as text")
+            raise Unsupported(
+                "there is no tree of operators for INTERSECT, EXCEPT or a subquery in an expression", hint="send the SELECT as text"
+            )
         plan = self._methods[type(node)](node, outer)
         if node.hints.selectivity is not None:
             plan["selectivity"] = node.hints.selectivity

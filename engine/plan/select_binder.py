@@ -83,6 +83,7 @@ class SelectBinder:
         self.environment = environment
         self.bind_query = bind_query
         self.emit = emit
+        self.keeps_bounds = False  # beside UNION, INTERSECT or EXCEPT: the bounds of a window are the last two columns
         self.moving: tuple[WindowSpec, Attributes] | None = None  # the window of FROM, if it is one that never ends
 
     def bind(self) -> Node:
@@ -145,10 +146,15 @@ class SelectBinder:
         spend(SUBQUERY_STEPS)
         plain = replace(environment, around=None, shared=None)
         body = query.body
-        if isinstance(body, SelectBody) and not (query.emit or query.options or query.stream):
+        plain_body = isinstance(body, SelectBody) and not body.grouping_sets
+        if plain_body and isinstance(body, SelectBody) and not (query.emit or query.options or query.stream):
             for table in query.common_tables:
                 environment = replace(environment, tables=(*environment.tables, (table, plain)))
                 plain = replace(environment, around=None, shared=None)
+            if body.group_all:
+                from millstream.engine.plan.sets import all_keys
+
+                body = all_keys(body)
             return SelectBinder(query, body, environment, self.bind_query, EmitSpec() if environment.finite else None).inner(exists=exists)
         node = self.bind_query(query, plain, None)
         return Inner(node, None if exists else one_column([Output(a.name, a.reference(i)) for i, a in enumerate(node.attributes)]))
@@ -247,7 +253,7 @@ class SelectBinder:
                 "ORDER BY must begin with the columns of DISTINCT ON",
                 hint="as in SELECT DISTINCT ON (k) … ORDER BY k, x DESC; what stands behind them says which row is the first",
             )
-            raise self._at(self.query.order_by[0].place, problem)
+            raise located_at(self.query.order_by[0].place, problem)
         rest = tuple((key.expression, key.descending, key.nulls_first) for key in order[len(on) :])
         numbered = self._numbered(node, rank_node(node, PendingRank("row_number", on, rest)))
         number = numbered.attributes[len(node.attributes)].reference(len(node.attributes))
@@ -291,15 +297,15 @@ class SelectBinder:
                 outputs += self._star(item, attributes)
             else:
                 bound = binder.bind(item.expression)
-                outputs.append(Output(item.alias.text if item.alias else _implicit_name(item, len(outputs)), bound))
+                outputs.append(Output(item.alias.text if item.alias else implicit_name(item, len(outputs)), bound))
         if not outputs:
-            raise self._at(self.body.place, TypeProblem("the select list is empty"))
+            raise located_at(self.body.place, TypeProblem("the select list is empty"))
         return _distinct_names(outputs)
 
     def _star(self, item: Star, attributes: tuple[Attribute, ...]) -> list[Output]:
         scope = Scope(attributes)
         if item.qualifier is not None and item.qualifier.text not in scope.qualifiers():
-            raise self._at(item.place, scope._unknown("*", item.qualifier.text))
+            raise located_at(item.place, scope._unknown("*", item.qualifier.text))
         wanted = None if item.qualifier is None else item.qualifier.text
         spend(STAR_STEPS * len(attributes))
         return [
@@ -346,7 +352,7 @@ class SelectBinder:
     def _grouped_outputs(self, binder: AggregateBinder) -> list[Output]:
         for item in self.body.items:
             if isinstance(item, Star):
-                raise self._at(item.place, TypeProblem("* cannot stand beside GROUP BY or an aggregate", hint="list the columns"))
+                raise located_at(item.place, TypeProblem("* cannot stand beside GROUP BY or an aggregate", hint="list the columns"))
         return self._outputs(binder, ())
 
     def _group_key(self, key: exp.Expr, binder: AggregateBinder, aliases: dict[str, exp.Expr]) -> None:
@@ -407,7 +413,7 @@ class SelectBinder:
             )
         if self.query.order_by and self.query.limit is None:
             place = self.query.order_by[0].place
-            raise self._at(place, Unsupported("ORDER BY without LIMIT is not supported", hint="add LIMIT k"))
+            raise located_at(place, Unsupported("ORDER BY without LIMIT is not supported", hint="add LIMIT k"))
         return [self._order_key(item, binder, outputs) for item in self.query.order_by]
 
     def _check_limit(self) -> None:
@@ -418,21 +424,7 @@ class SelectBinder:
             raise Unsupported("WITH TIES needs ORDER BY", hint="ties are rows that ORDER BY does not tell apart")
 
     def _order_key(self, item: OrderItem, binder: ExpressionBinder, outputs: list[Output]) -> OrderBy:
-        node = item.expression
-        expression: Expression | None = None
-        if isinstance(node, exp.Literal) and not node.is_string:
-            text = str(node.this)
-            if not text.isdigit() or not 1 <= int(text) <= len(outputs):
-                raise self._at(item.place, TypeProblem(f"ORDER BY {text} is not a column of the answer"))
-            expression = outputs[int(text) - 1].expression
-        elif isinstance(node, exp.Column) and node.args.get("table") is None:
-            name = node.name if node.this.args.get("quoted") else node.name.lower()
-            expression = next((o.expression for o in outputs if o.name == name), None)
-        expression = expression if expression is not None else binder.bind(node)
-        if not expression.type.is_ordered:
-            problem = TypeProblem(f"values of the type {expression.type} have no order", hint="order by one of its parts")
-            raise self._at(item.place, problem)
-        return OrderBy(expression, item.descending, item.nulls_first)
+        return order_key(item, binder, outputs)
 
     def _check_bounded(self) -> None:
         """The first k are those of each window that ends; a window that moves on at every row has no end."""
@@ -458,6 +450,11 @@ class SelectBinder:
             self._check_bounded()
             limit = ALL_ROWS if self.query.limit is None else self.query.limit
             return top_of(node, outputs, order, limit, self.query.with_ties, whole=self.environment.finite)
+        if self.keeps_bounds and len(windows) == 2 and not limited and change is None:
+            bounds = [Output(node.attributes[i].name, node.attributes[i].reference(i)) for i in windows]
+            made = project_to(node, [*outputs, *bounds], keep_roles=True)
+            plain = tuple(replace(a, role=Role.PLAIN) for a in made.attributes[:-2])
+            return replace(made, attributes=(*plain, *made.attributes[-2:]))
         if change is not None:
             outputs = [*outputs, Output("op", node.attributes[change].reference(change))]
         return project_to(node, outputs)
@@ -472,15 +469,35 @@ class SelectBinder:
             return replace(made, attributes=tuple(replace(a, role=Role.PLAIN) for a in made.attributes))
         return project_to(made, [Output(o.name, made.attributes[i].reference(i)) for i, o in enumerate(outputs)])
 
-    @staticmethod
-    def _at(place: Place, problem: EngineError) -> EngineError:
-        if problem.line is None:
-            problem.line, problem.column = place.line, place.column
-        return problem
+
+def located_at(place: Place, problem: EngineError) -> EngineError:
+    """Return the error with a place, unless it has one."""
+    if problem.line is None:
+        problem.line, problem.column = place.line, place.column
+    return problem
 
 
-def _implicit_name(item: SelectItem, position: int) -> str:
-    """Name a column without alias as PostgreSQL does: by its column or function."""
+def order_key(item: OrderItem, binder: ExpressionBinder, outputs: list[Output]) -> OrderBy:
+    """Return a key of ORDER BY: a number or a name of the outputs, else an expression."""
+    node = item.expression
+    expression: Expression | None = None
+    if isinstance(node, exp.Literal) and not node.is_string:
+        text = str(node.this)
+        if not text.isdigit() or not 1 <= int(text) <= len(outputs):
+            raise located_at(item.place, TypeProblem(f"ORDER BY {text} is not a column of the answer"))
+        expression = outputs[int(text) - 1].expression
+    elif isinstance(node, exp.Column) and node.args.get("table") is None:
+        name = node.name if node.this.args.get("quoted") else node.name.lower()
+        expression = next((o.expression for o in outputs if o.name == name), None)
+    expression = expression if expression is not None else binder.bind(node)
+    if not expression.type.is_ordered:
+        problem = TypeProblem(f"values of the type {expression.type} have no order", hint="order by one of its parts")
+        raise located_at(item.place, problem)
+    return OrderBy(expression, item.descending, item.nulls_first)
+
+
+def implicit_name(item: SelectItem, position: int) -> str:
+    """Return the name of a column without alias, as PostgreSQL gives it: by its column or function."""
     node = item.expression
     while isinstance(node, (exp.Filter, exp.WithinGroup, exp.Window, exp.Paren, exp.Cast)):
         node = node.this

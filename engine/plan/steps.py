@@ -12,7 +12,7 @@ from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import Expression, Literal
 from millstream.engine.language.recipes import EmitKind, EmitSpec, OrderColumn, WindowKind, WindowSpec
-from millstream.engine.language.statements import Place
+from millstream.engine.language.statements import Place, SelectBody, SelectItem
 from millstream.engine.plan.aggregate_binder import AggregateBinder, projected
 from millstream.engine.plan.logical import (
     Aggregate,
@@ -32,6 +32,7 @@ from millstream.engine.plan.logical import (
     walk_plan,
 )
 from millstream.engine.plan.windows import PER_WINDOW
+from sqlglot import exp
 
 WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
 
@@ -277,3 +278,16 @@ def relation(node: Node, stream: str, every_us: int | None = None) -> RelationTo
     change = change_position(node.attributes)
     attributes = tuple(a for i, a in enumerate(node.attributes) if i != change)
     return RelationToStream(attributes=attributes, input=node, stream=stream, every_us=every_us)
+
+
+def is_grouping(node: exp.Expr) -> bool:
+    """Whether it is GROUPING(k, …) of several groupings."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id")
+
+
+def is_several(body: SelectBody) -> bool:
+    """Whether a SELECT has several groupings, or asks GROUPING( ) of its one."""
+    if not body.group_by:
+        return bool(body.grouping_sets)
+    nodes = [i.expression for i in body.items if isinstance(i, SelectItem)] + ([] if body.having is None else [body.having])
+    return any(is_grouping(part) for node in nodes for part in node.walk())

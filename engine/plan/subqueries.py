@@ -213,9 +213,9 @@ class SubqueryStage:
         if inner.end is not None:
             own = next(i for i, a in enumerate(left.attributes) if a.role is Role.WINDOW_END)
             ends = own, inner.end
-            attributes = _at_close(left.attributes, self.window)
+            attributes = at_close(left.attributes, self.window)
         if pending.kind is JoinKind.MARK:
-            made: Attributes = (_hidden(Attribute("found", BOOLEAN)),)
+            made: Attributes = (found_column(),)
         else:
             made = tuple(_hidden(replace(a, nullable=True, time=None, time_unit_us=1)) for a in right.attributes)
         compared = None if pending.compared is None else key(pending.compared)
@@ -231,7 +231,12 @@ class SubqueryStage:
         )
 
 
-def _at_close(attributes: Attributes, spec: WindowSpec | None) -> Attributes:
+def found_column() -> Attribute:
+    """Return the column that a SubqueryJoin of kind MARK appends."""
+    return _hidden(Attribute("found", BOOLEAN))
+
+
+def at_close(attributes: Attributes, spec: WindowSpec | None) -> Attributes:
     """Rows that wait for their window's end have the time of its answers: window_end - 1 µs."""
     known = spec is not None and output_time_known(spec)
 
@@ -308,10 +313,15 @@ def under_window(stage: SubqueryStage, window: Window, conditions: Sequence[Expr
 
 def _reads_tables(query: SelectQuery, environment: Environment) -> bool:
     """Whether all that a query names in FROM are tables."""
-    body = query.body
-    bodies = [b.body for b in body.branches] if isinstance(body, UnionBody) else [body]
     own = {table.name.text: table.query for table in query.common_tables}
-    return all(isinstance(b, SelectBody) and _is_of_tables(b.source, environment, own) for b in bodies)
+    pending, bodies = [query.body], []
+    while pending:
+        body = pending.pop()
+        if isinstance(body, SelectBody):
+            bodies.append(body)
+        else:
+            pending += [b.body for b in (body.branches if isinstance(body, UnionBody) else (body.left, body.right))]
+    return all(_is_of_tables(b.source, environment, own) for b in bodies)
 
 
 def _is_of_tables(item: FromItem, environment: Environment, own: dict[str, SelectQuery]) -> bool:

@@ -15,7 +15,8 @@ from millstream.client.commands.common import Seconds
 @click.option("--seconds", type=Seconds(1), default=20.0, show_default=True, help="How long the month lasts.")
 @click.option("--seed", type=int, default=2013, show_default=True, help="Seed of the random arrivals.")
 @click.option("--query", "names", multiple=True, metavar="NAME", help="Run this query only (may be given several times).")
-def demo(policy: str | None, workers: int | None, seconds: float, seed: int, names: tuple[str, ...]) -> None:
+@click.option("--stay", is_flag=True, help="Show it in a browser as well (millstream console), and leave the server running until Ctrl-C.")
+def demo(policy: str | None, workers: int | None, seconds: float, seed: int, names: tuple[str, ...], stay: bool) -> None:
     """Start a server, replay a month of flights into it through Spark, show thirteen queries live, and check every answer.
 
     Exit code 0 only if every answer equals DuckDB's over the same files and every row is accounted for.
@@ -33,7 +34,7 @@ def demo(policy: str | None, workers: int | None, seconds: float, seed: int, nam
     # Ended from outside, the demo still ends its daemon and Spark; while rows flow the feed takes the signal itself.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        right = show(Settings(chosen, policy, workers, seconds, seed), Console(highlight=False, soft_wrap=True))
+        right = show(Settings(chosen, policy, workers, seconds, seed, stay), Console(highlight=False, soft_wrap=True))
     except FeederError as error:
         raise click.ClickException(f"{error.message}; {error.hint}" if error.hint else error.message) from error
     if not right:

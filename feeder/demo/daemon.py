@@ -1,4 +1,4 @@
-"""A daemon of the demo's own: a process on a free port, nothing kept, ended with the demo."""
+"""A daemon of the demo's own: a process on a free port, nothing kept, ended with the demo; and a console before it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from millstream.feeder.errors import FeederError
 
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 20
 LINES_KEPT = 20
+CONSOLE_PORT = 7420
 _COMMAND = (sys.executable, "-c", "from millstream.client.cli import main; main()")
 
 
@@ -27,13 +29,27 @@ def daemon(arguments: Sequence[str] = ()) -> Iterator[str]:
     try:
         yield f"127.0.0.1:{log.port()}"
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _end(process)
         log.close()
+
+
+@contextmanager
+def console_of(address: str, port: int = CONSOLE_PORT) -> Iterator[None]:
+    """Run `millstream console` before a daemon as long as the block runs. It says itself where it is, or what it lacks."""
+    process = subprocess.Popen([*_COMMAND, "console", "--server", address, "--port", str(port)], stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class _Log:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 from millstream.client import connect
@@ -12,7 +13,7 @@ from millstream.feeder import feed as feeding
 from millstream.feeder import flights
 from millstream.feeder.arrivals import ArrivalRule
 from millstream.feeder.demo.check import Oracle, Verdict, compare, settle
-from millstream.feeder.demo.daemon import daemon
+from millstream.feeder.demo.daemon import console_of, daemon
 from millstream.feeder.demo.queries import AIRLINES, STREAMS, DemoQuery
 from millstream.feeder.demo.watch import Followed, PublishTimes, Watch
 from millstream.feeder.errors import FeederError
@@ -41,12 +42,15 @@ class Settings:
     workers: int | None = None
     seconds: float = 20.0
     seed: int = 2013
+    stay: bool = False  # with a console, and until Ctrl-C
 
 
 def show(settings: Settings, console: Console) -> bool:
     """Run the demo; return whether every answer was right and every count added up."""
     with ExitStack() as stack:
         address = stack.enter_context(daemon(_serve_arguments(settings)))
+        if settings.stay:
+            stack.enter_context(console_of(address))
         watch = stack.enter_context(Watch())
         control = stack.enter_context(connect(address))
         publishing = stack.enter_context(connect(address))
@@ -73,7 +77,17 @@ def show(settings: Settings, console: Console) -> bool:
             return False
         if late:
             raise FeederError(f"the queries {', '.join(late)} did not end {ANSWER_SECONDS_MAX} s after their streams")
-    return _judge(console, watch, times, policy)
+        right = _judge(console, watch, times, policy)
+        if settings.stay:
+            _stay(console, address)
+    return right
+
+
+def _stay(console: Console, address: str) -> None:
+    """Leave the server and its console running until Ctrl-C."""
+    console.print(f"the server at {address} and its console stay until Ctrl-C")
+    with suppress(KeyboardInterrupt):
+        Event().wait()
 
 
 def _serve_arguments(settings: Settings) -> list[str]:

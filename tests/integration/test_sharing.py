@@ -149,6 +149,8 @@ def test_show_operators_has_each_operator_once_with_what_it_reads_and_whom_it_se
         await client.execute("CREATE STREAM odd AS SELECT k, v FROM s WHERE v > 1")
         for name, select in (("counted", COUNTED), ("summed", SUMMED), ("read", "SELECT k FROM odd")):
             await client.submit(select, name=name)
+        await client.execute("CREATE CLASS bronze PRIORITY 1 TARGET 1 SECOND SHED")
+        await client.submit("SELECT k FROM s WHERE v > 5", name="cheap", class_="bronze")  # it reads a log of its class's own
         await client.publish("s", seconds(0, 10))
         told = {row["operator"]: row for row in await client.execute("SHOW OPERATORS")}
         (shared,) = (row for row in told.values() if row["kind"] == "aggregate")
@@ -158,6 +160,8 @@ def test_show_operators_has_each_operator_once_with_what_it_reads_and_whom_it_se
         (project,) = (row for row in told.values() if row["serves"] == ["read"] and row["kind"] == "project")
         (behind,) = project["reads_operators"]
         assert (told[behind]["serves"], project["reads_streams"]) == (["odd"], [])
+        assert [row["reads_streams"] for row in told.values() if row["serves"] == ["cheap"] and row["kind"] == "select"] == [["s"]]
+        assert all(row["reads_streams"] or row["reads_operators"] for row in told.values())
         explained = [row for name in ("counted", "read") for row in await client.execute(f"EXPLAIN ANALYZE {name}")]
         for row in explained:
             assert {column: told[row["operator"]][column] for column in ("kind", "rows_in", "state_bytes")}.items() <= row.items()

@@ -42,6 +42,7 @@ from tests.property.oracle.scenario import (
     same_rows,
     summed,
 )
+from tests.property.oracle.sets import groupings_query, set_query
 from tests.property.oracle.shrink import write_smallest
 from tests.property.oracle.subqueries import table_subquery, window_subquery
 from tests.support.catalogs import catalog_of
@@ -152,6 +153,13 @@ def window_subqueries(seed: int, kept: Kept = None) -> Scenario:
     return scenario
 
 
+def sets(seed: int, kept: Kept = None) -> Scenario:
+    scenario = two_streams(random.Random(seed), kept)
+    choice, a, b = scenario.choice, scenario.feed("a"), scenario.feed("b")
+    scenario.queries = [choice.choice([set_query(choice, a, b), groupings_query(choice, a)]) for _ in range(QUERIES)]
+    return scenario
+
+
 def nested_values(seed: int, kept: Kept = None) -> Scenario:
     choice = random.Random(seed)
     scenario = Scenario(choice, choice.choice([0, 2, 5]))
@@ -163,9 +171,9 @@ def nested_values(seed: int, kept: Kept = None) -> Scenario:
     return scenario
 
 
-SUBQUERIES = (table_subqueries, window_subqueries)
+SUBQUERIES = (table_subqueries, window_subqueries, sets)
 SHAPES = {f.__name__: f for f in (windows, local_time, selections, overs, nested, nested_values, unions, joins, tables, as_of, *SUBQUERIES)}
-TREES = [shape for shape in SHAPES if "subqueries" not in shape]  # of a subquery in an expression there is no plan object
+TREES = [shape for shape in SHAPES if SHAPES[shape] not in SUBQUERIES]  # of these there is no plan object
 
 
 def failing(scenario: Scenario, way: Way) -> list[str]:
@@ -246,7 +254,7 @@ def test_a_random_query_gives_the_same_bytes_however_it_is_run(shape: str, seed:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["windows", "local_time", "unions", "joins", "nested"])
+@pytest.mark.parametrize("shape", ["windows", "local_time", "unions", "joins", "nested", "sets"])
 @pytest.mark.parametrize("turn", range(3))
 def test_the_changes_of_a_random_query_add_up_to_its_final_answer(shape: str, turn: int, seed: int) -> None:
     check_changes(shape, seed + turn)

@@ -106,11 +106,11 @@ def check(seed: int) -> None:
     outcome = run_replay(Replay(";\n".join([*definitions, *(f"FETCH {text}" for text in queries)])))
     assert outcome.failure is None, (seed, outcome.failure, queries)
     for text, expected, result in zip(queries, right, outcome.results, strict=True):
-        found = [[_plain(v) for v in row.values()] for batch in result.batches for row in batch.to_pylist()]
-        assert sorted(found, key=repr) == sorted([[_plain(v) for v in row] for row in expected], key=repr), (seed, text)
+        found = [[plain_value(v) for v in row.values()] for batch in result.batches for row in batch.to_pylist()]
+        assert sorted(found, key=repr) == sorted([[plain_value(v) for v in row] for row in expected], key=repr), (seed, text)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else float(value)
 
 

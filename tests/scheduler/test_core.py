@@ -171,6 +171,22 @@ def test_rows_that_come_after_a_joins_step_and_are_told_of_before_it_comes_back_
     validate(bench.core.ledger)
 
 
+def test_two_orders_that_take_nothing_do_not_wake_each_other() -> None:
+    bench = Bench("hr", CoreSettings(orders_max=4, train=TrainShape(share=1.0), adapt=False))
+    sources = [bench.builder.source(name) for name in "uv"]
+    boxes = [Box(10, 1.0, source, label=f"over {source.name}") for source in sources]
+    for box in boxes:
+        bench.add(box)
+    out = [order for source in sources for order in bench.arrive(1, source=source)]
+    assert len(out) == 2
+    for _ in range(8):  # each may look once more for what has come since, and then waits
+        out = [*out[1:], *bench.done(out[0], *(StepReceipt(step.operator, (), (), 1) for step in out[0].steps))]
+        if not out:
+            break
+    assert out == []
+    assert bench.core.idle
+
+
 def test_the_first_step_takes_what_the_ledger_knows_and_later_ones_all() -> None:
     bench = Bench("hr")
     (order,) = bench.arrive(7)

@@ -9,6 +9,7 @@ await build({
   entryPoints: { main: "src/main.js", layout: "src/layout-worker.js", style: "style.css" },
   outdir: out,
   bundle: true,
+  splitting: true, // the editor comes with the page that needs it
   minify: true,
   format: "esm",
   target: "es2022",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
+import time
 
+import httpx
 import pytest
 from millstream.client.cli import run
-from millstream.feeder.demo.daemon import daemon
+from millstream.feeder.demo.daemon import console_of, daemon
 from millstream.feeder.errors import FeederError
+
+from tests.support.consoles import bundled
 
 COMMAND = [sys.executable, "-c", "from millstream.client.cli import main; main()", "demo"]
 
@@ -29,6 +34,28 @@ def test_every_answer_of_the_demo_equals_duckdb() -> None:
     assert rows["movements"][:2] == ["47,301", "47,301"]
     assert all(cells[-2:] == ["yes", "equal"] for cells in rows.values())
     assert re.search(r"fed 49,311 rows", done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_console_shows_the_demos_server_and_ends_with_it() -> None:
+    bundled()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    page = f"http://127.0.0.1:{port}/"
+    with daemon() as address, console_of(address, port):
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                assert "Millstream" in httpx.get(page).text
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < deadline, "the console does not answer"
+                time.sleep(0.1)
+        asked = httpx.post(f"{page}api/statement", json={"sql": "SHOW SCHEDULER"})
+        assert ["policy", "fcfs"] in asked.json()["rows"]
+    with pytest.raises(httpx.TransportError):
+        httpx.get(page)
 
 
 @pytest.mark.slow

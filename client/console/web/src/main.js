@@ -6,6 +6,7 @@ import { UNKNOWN } from "./figures.js";
 import { Link } from "./link.js";
 import { nowPage } from "./now.js";
 import { networkPage } from "./network.js";
+import { overloadPage } from "./overload.js";
 import { policiesPage } from "./policies.js";
 import { Store } from "./store.js";
 
@@ -13,8 +14,34 @@ const THEME = "millstream-theme";
 const PAGES = [
   ["now", "Now", nowPage],
   ["network", "Network", networkPage],
+  ["compose", "Compose", later("Compose", async () => (await import("./compose.js")).composePage)],
   ["policies", "Policies", policiesPage],
+  ["overload", "Overload", overloadPage],
 ];
+
+/** Return what makes a page whose code is loaded when it is first shown. */
+function later(title, load) {
+  return (given) => {
+    const element = h("div", {}, h("h1", {}, title));
+    let page = null;
+    let gone = false;
+    load().then((make) => {
+      if (gone) return;
+      page = make(given);
+      element.replaceChildren(page.element);
+      page.update();
+    });
+    return {
+      element,
+      update: () => page?.update(),
+      destroy() {
+        gone = true;
+        page?.destroy();
+      },
+    };
+  };
+}
+
 const link = new Link();
 const store = new Store(link);
 const [head, nav, main] = ["head", "nav", "main"].map((id) => document.getElementById(id));

@@ -40,7 +40,7 @@ export function spelled({ name, options }) {
 }
 
 function orderColumns() {
-  const term = (key) => (_, row) => figures.text(row.terms?.[key]);
+  const term = (key) => (_, row) => figures.number(row.terms?.[key]);
   const rank = (value) => (Math.abs(value ?? 0) >= 1e7 ? Number(value).toExponential(6) : figures.number(value));
   return [
     { key: "order", title: "Order", show: figures.text },
@@ -51,7 +51,7 @@ function orderColumns() {
     { key: "next", title: "Best left waiting", show: figures.text },
     { key: "next_rank", title: "Its rank", show: rank, number: true },
     { key: "steps", title: "Ran", show: (steps) => steps.join(", ") },
-    { key: "selectivity", title: "Selectivity", show: term("selectivity") },
+    { key: "selectivity", title: "Selectivity", show: term("selectivity"), number: true },
   ];
 }
 

@@ -1,0 +1,94 @@
+"""Takes the pictures of docs/console.md: the pages of a console before a server at work.
+
+python -m tests.support.console_pictures            # from the root, after `make console`; writes docs/console/*.png
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from PIL import Image
+
+from tests.support import live_server
+from tests.support.consoles import browser, console
+from tests.support.live_server import Harness
+from tests.support.tree import ROOT
+
+PICTURES = ROOT / "docs" / "console"
+SIZES = {"": (1280, 800), "-wide": (1920, 1080), "-phone": (390, 844)}
+WINDOW = "SELECT sensor, COUNT(*) AS n, AVG(value) AS mean FROM readings [RANGE {} SECONDS SLIDE 1 SECOND] GROUP BY sensor"
+STATEMENTS = (
+    "CREATE STREAM readings (sensor TEXT, value DOUBLE)",
+    "CREATE CLASS gold PRIORITY 6 TARGET 50 MILLISECONDS NEVER SHED",
+    "CREATE CLASS bronze PRIORITY 1 TARGET 1 SECOND SHED",
+    *(f"CREATE QUERY above_{limit} AS SELECT * FROM readings WHERE value > {limit}" for limit in (10, 20, 30, 40)),
+    *(f"CREATE QUERY every_{width}_s WITH (class = 'gold') AS {WINDOW.format(width)}" for width in (2, 10, 60)),
+    *(
+        f"CREATE QUERY spike_{name} WITH (class = 'bronze') AS SELECT value * 2 AS twice FROM readings WHERE sensor = '{name}'"
+        for name in "abc"
+    ),
+)
+COMPOSED = (
+    "SELECT sensor, COUNT(*) AS n, AVG(value) AS mean\nFROM readings [RANGE 10 SECONDS SLIDE 1 SECOND]\nWHERE value > 12.5\nGROUP BY sensor"
+)
+
+
+async def _load(client: Any) -> None:
+    chance = random.Random(2013)
+    while True:
+        rows = [{"sensor": chance.choice("abcdefgh"), "value": chance.uniform(0, 60)} for _ in range(chance.randint(10, 60))]
+        await client.publish("readings", rows)
+        await asyncio.sleep(0.05)
+
+
+async def _show(page: Any, where: str) -> None:
+    """Bring a page into the state that its picture shows."""
+    if where == "policies":
+        await page.get_by_role("button", name="Look now").click()
+        await page.get_by_text("The last one began with").wait_for()
+        await page.get_by_role("button", name="Simulate", exact=True).click()
+        await page.get_by_role("table", name="Policies compared").wait_for(timeout=120_000)
+        await page.get_by_role("heading", name="Why it chose as it did").scroll_into_view_if_needed()
+    if where == "network":
+        await page.locator(".box").first.wait_for()
+    if where == "compose":
+        text = page.get_by_role("textbox", name="Query", exact=True)
+        await text.click()
+        if not (await text.inner_text()).startswith("SELECT sensor"):
+            await page.keyboard.insert_text(COMPOSED)
+        await page.get_by_text("The server takes it.").wait_for()
+        await page.get_by_text("admission").wait_for()
+
+
+async def _take(harness: Harness) -> None:
+    client = await harness.client()
+    for statement in STATEMENTS:
+        await client.execute(statement)
+    loading = asyncio.create_task(_load(await harness.client()))
+    async with console(harness) as address, browser() as pages:
+        page = await pages.new_page()
+        await page.goto(address)
+        await asyncio.sleep(45)
+        for where in ("now", "network", "compose", "policies", "overload"):
+            for suffix, (width, height) in SIZES.items():
+                if suffix and where not in ("now", "network"):
+                    continue
+                await page.emulate_media(color_scheme="dark" if suffix == "-wide" else "light")
+                await page.set_viewport_size({"width": width, "height": height})
+                await page.goto(f"{address}#/{where}")
+                await page.reload()
+                await page.get_by_text("Live", exact=True).wait_for()
+                await _show(page, where)
+                await asyncio.sleep(4)
+                await page.screenshot(path=PICTURES / f"{where}{suffix}.png")
+    for picture in PICTURES.glob("*.png"):  # 64 colours are enough for a page, and a third of the bytes
+        Image.open(picture).convert("RGB").quantize(64).save(picture, optimize=True)
+    loading.cancel()
+    await asyncio.gather(loading, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    PICTURES.mkdir(exist_ok=True)
+    live_server.run(_take, within_s=900.0)
