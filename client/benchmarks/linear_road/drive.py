@@ -112,7 +112,7 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
 
 
 def _rated(kit: Kit) -> Iterator[Figures]:
-    """Search for the most expressways that are served in time, drive the half hour with them, and all three hours faster. It takes hours."""
+    """Search for the most expressways served in time, drive the half hour with them, and all three hours faster: it takes hours."""
     best, failed, number = 0, EXPRESSWAYS_MAX, 1
     while failed - best > max(1, int(STEP * best)):
         one = _tried(kit, Traffic(number, STRETCH_S, DENSE_S, kit.seed), 1.0)
