@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.client.console import files
-from millstream.client.console.app import Desk, application
+from millstream.client.console.app import PAGES_MAX, Desk, application
+from millstream.client.console.pages import FOLLOWS_MAX
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.access import Access, is_loopback
 from millstream.client.gateway.http.listener import HttpListener
 
 OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-CONNECTIONS_MAX = 64
+CONNECTIONS_MAX = PAGES_MAX * (FOLLOWS_MAX + 2)
+"""To the server, and of browsers: what every page may follow, its own connection, and what it asks."""
 MESSAGE_BYTES_MAX = 300_000  # of a page: a statement, and a little
 
 

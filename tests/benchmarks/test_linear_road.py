@@ -16,6 +16,7 @@ from millstream import run_script
 from millstream.client.benchmarks.linear_road.rules import LIMITS_S, RoadAnswers, Rules, late
 from millstream.client.benchmarks.linear_road.traffic import COLUMNS, SCHEMA, Traffic
 from millstream.client.benchmarks.linear_road.workload import QUERIES, answers, script, statements
+from millstream.client.cli import run
 
 SAMPLE = Path(__file__).parent / "linear_road" / "20seconds.dat"  # of the benchmark's authors, by way of mjsax/aeolus (Apache-2.0)
 NO_HISTORY = pa.table({"vid": [7], "day": [3], "xway": [0], "toll": [42]})
@@ -216,3 +217,9 @@ def test_an_answer_that_took_too_long_is_found_and_a_faster_run_has_tighter_limi
 def test_no_comment_of_the_queries_has_a_semicolon() -> None:
     assert all(statement.partition("CREATE ")[1] for statement in statements())
     assert len(statements()) == script().count("CREATE ")
+
+
+def test_a_run_that_cannot_be_is_refused_with_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    for part in ("many", "0", "2@0", "2@x"):
+        assert run(["bench", "linear-road", part]) == 2
+        assert "write 2, " in capsys.readouterr().err

@@ -99,16 +99,18 @@ export class Chart {
     const { ctx, bbox } = plot;
     const [from, to] = [plot.scales.x.min, plot.scales.x.max];
     ctx.save();
-    for (const event of this.#events) {
-      const at = event.at / 1000;
-      if (at < from || at > to) continue;
-      const x = plot.valToPos(at, "x", true);
-      ctx.strokeStyle = event.bad ? this.#tones.bad : this.#tones.other;
-      ctx.lineWidth = devicePixelRatio;
-      ctx.setLineDash(event.bad ? [] : [4, 3]);
+    ctx.lineWidth = devicePixelRatio;
+    for (const bad of [false, true]) {
+      const shown = this.#events.filter((event) => event.bad === bad && event.at / 1000 >= from && event.at / 1000 <= to);
+      // One mark a pixel is all that can be seen, and one path for all of them takes one stroke.
+      const places = new Set(shown.map((event) => Math.round(plot.valToPos(event.at / 1000, "x", true))));
+      ctx.strokeStyle = bad ? this.#tones.bad : this.#tones.other;
+      ctx.setLineDash(bad ? [] : [4, 3]);
       ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
+      for (const x of places) {
+        ctx.moveTo(x, bbox.top);
+        ctx.lineTo(x, bbox.top + bbox.height);
+      }
       ctx.stroke();
     }
     ctx.restore();

@@ -55,7 +55,10 @@ export class Store extends EventTarget {
       const old = this.#sparks[kind]?.[row.name] ?? {};
       kept[row.name] = old;
       for (const measure of ["rows_per_s", "results_per_s", "latency_now_ms", "load"]) {
-        if (row[measure] !== undefined) old[measure] = [...(old[measure] ?? []), row[measure]].slice(-SPARK_MAX);
+        if (row[measure] === undefined) continue;
+        const line = (old[measure] ??= []);
+        line.push(row[measure]);
+        if (line.length > SPARK_MAX) line.shift();
       }
     }
     this.#sparks[kind] = kept;
