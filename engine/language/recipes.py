@@ -259,12 +259,25 @@ class AsofJoinRecipe(KeyedJoinRecipe):
     strict: bool = False
 
 
-@state_record("distinct_recipe", 1)
+def _end_of_distinct(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 had no `end`: the window's columns had their own names, or came last and were hidden."""
+    names = fields["schema"].names
+    if fields["window"] is None:
+        end = None
+    elif "window_end" in names:
+        end = names.index("window_end")
+    else:
+        end = len(names) - 1 if names[-1].startswith("hidden_") else None
+    return {**fields, "end": end}
+
+
+@state_record("distinct_recipe", 2, migrations={1: _end_of_distinct})
 @dataclass(frozen=True, slots=True)
 class DistinctRecipe(Recipe):
-    """Each different row once per window (window columns are among the input's columns); `window` None: once and for all."""
+    """Each different row once per window, whose end the input's column `end` says; `window` None: once and for all."""
 
     window: WindowSpec | None = None
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

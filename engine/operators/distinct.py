@@ -26,7 +26,7 @@ class Distinct(Operator):
         super().__init__([recipe.schema])
         self._encoder = key_encoder([f.type for f in inputs.fields])
         self._width = len(inputs)
-        self._end = inputs.position("window_end") if recipe.window is not None else None
+        self._end = recipe.end
         self._known: Int64Array = np.zeros(16, dtype=np.bool_).astype(np.int64)
         self._ends: Int64Array = np.full(16, TIME_MAX, dtype=np.int64)
 

@@ -225,7 +225,9 @@ class _Lowering:
     def _distinct(self, node: logical.Distinct) -> InputRef:
         for rows in node.input.inputs if node.window is not None and isinstance(node.input, logical.Union) else ():
             self._answers_at_close(rows)
-        return self._made(recipes.DistinctRecipe(node.schema, node.window), node, self.lower(node.input))
+        end = next((i for i, attribute in enumerate(node.attributes) if attribute.role is logical.Role.WINDOW_END), None)
+        window = None if end is None else node.window
+        return self._made(recipes.DistinctRecipe(node.schema, window, end if window is not None else None), node, self.lower(node.input))
 
     def _answers_at_close(self, below: logical.Node) -> None:
         """Note that the rows of a window are answered when it closes: those that come after that are late (K4)."""

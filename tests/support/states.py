@@ -94,6 +94,7 @@ CASES: Mapping[str, str] = {
     "session_rows": "SELECT k, v, t FROM s [SESSION 4 MICROSECONDS]",
     "distinct": "SELECT DISTINCT t, w FROM s",
     "distinct_in_windows": f"SELECT DISTINCT k, window_end FROM s {HOPPING}",
+    "distinct_counts": f"SELECT DISTINCT COUNT(*) AS n FROM s {HOPPING} GROUP BY k",
     "top": f"SELECT k, v, t FROM s {TUMBLING} ORDER BY v LIMIT 2",
     "rank": f"SELECT k, v, RANK() OVER (PARTITION BY k ORDER BY v) AS r FROM s {HOPPING}",
     "running_top": "SELECT k, v, t FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC, t) AS r FROM s) WHERE r <= 3",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from millstream.engine.operators.distinct import Distinct
 
 from tests.support.engine_run import SqlEngine
 
@@ -31,6 +32,24 @@ def run(request: pytest.FixtureRequest) -> Any:
 
 def test_distinct_rows_once_and_for_all(run: Any) -> None:
     assert run("SELECT DISTINCT k FROM s", [(0, 1, 0), (1, 2, 0), (2, 1, 0), (3, None, 0), (4, None, 0)]) == [(1,), (2,), (None,)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT DISTINCT COUNT(*) AS n FROM s [RANGE 4 MICROSECONDS SLIDE 2 MICROSECONDS] GROUP BY k",
+        "SELECT DISTINCT window_end AS e, COUNT(*) AS n FROM s [RANGE 4 MICROSECONDS SLIDE 4 MICROSECONDS] GROUP BY k",
+        "SELECT DISTINCT COUNT(*) AS n FROM s [SESSION 2 MICROSECONDS] GROUP BY k",
+        "SELECT k FROM s [RANGE 4 MICROSECONDS SLIDE 4 MICROSECONDS] EXCEPT SELECT v FROM s [RANGE 4 MICROSECONDS SLIDE 4 MICROSECONDS]",
+    ],
+)
+def test_distinct_forgets_the_rows_of_windows_that_have_closed(query: str) -> None:
+    engine = SqlEngine(STREAM)
+    engine.select(query)
+    engine.put("s", [(4 * i, i % 7, i) for i in range(500)])
+    engine.work()
+    assert [o.logic.state_rows() for o in engine.network.operators.values() if isinstance(o.logic, Distinct)] == [0]
+    assert len(engine.rows("q")) > 100
 
 
 def test_a_hopping_window_without_an_aggregate_gives_a_row_once_per_window(run: Any) -> None:
