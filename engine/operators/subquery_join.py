@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from millstream.engine.data.allowance import claim, pause
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.arrivals import NO_ARRIVALS, latest_arrivals
 from millstream.engine.data.buffered import BoolArray, BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, concat_columns, taken_or_null
@@ -157,7 +158,7 @@ class Lookup:
             return at_left, at_right
         context = EvaluationContext()
         true = self._residual(_Pairs(left, right, at_left, at_right), context)
-        self.failed += [(np.unique(at_left[places]), reason) for places, reason in context.errors]
+        self.failed += [(distinct(at_left[places]), reason) for places, reason in context.errors]
         return at_left[true], at_right[true]
 
 
@@ -323,7 +324,7 @@ class TableSubquery(TableJoin):
 
     def _change(self, rows: Train) -> None:
         super()._change(rows)
-        self._changed_at = np.concatenate((self._changed_at[-1:], np.unique(rows.seq.array())))
+        self._changed_at = np.concatenate((self._changed_at[-1:], distinct(rows.seq.array())))
 
     def _join(self, train: Train, out: Emitter) -> Train:
         seqs = train.seq.array()

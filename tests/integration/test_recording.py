@@ -315,7 +315,8 @@ def test_whatever_runs_its_recording_simulates_with_the_servers_counts(
         recording = parse(row["line"] for row in answer.rows)
         kept = parse(row["line"] for row in (await client.execute("SHOW RECORDING LAST 1 MILLISECOND")).rows)
         assert recording.about["workers"] == kept.about["workers"] == workers
-        assert {log: len(rows) for log, rows in kept.arrivals.items()} == {log: len(rows) for log, rows in recording.arrivals.items()}
+        if not polled:  # a file may be read between the mark and the recording's beginning: what it brings is in the first alone
+            assert {log: len(rows) for log, rows in kept.arrivals.items()} == {log: len(rows) for log, rows in recording.arrivals.items()}
         whole = {name: after[name] - before[name] for name in before if name in after}
         for told, policy in ((recording, "fcfs"), (recording, "hr"), (kept, "fcfs")):
             outcome = run_simulation(told.workload("recorded"), policy, settings=RunSettings(workers=workers))

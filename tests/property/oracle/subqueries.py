@@ -129,11 +129,11 @@ def table_subquery(choice: random.Random, a: Feed, changes: Sequence[tuple[int, 
         for time, row in event.rows:
             if passes(row, table):
                 made.append(
-                    (time, {f"j{i}": row[n] for i, n in enumerate(names)} | {f"x{i}": s.value(row, table) for i, s in enumerate(shown)})
+                    (time, {f"j{i}": row[n] for i, n in enumerate(names)} | {f"m{i}": s.value(row, table) for i, s in enumerate(shown)})
                 )
         kept.append(Event(event.seq, made, event.watermark))
-    select = ", ".join([*(f"{n} AS j{i}" for i, n in enumerate(names)), *(f"{s.sql} AS x{i}" for i, s in enumerate(shown))])
-    out: Columns = [*((f"j{i}", t) for i, (_, t) in enumerate(left.columns)), *((f"x{i}", s.type) for i, s in enumerate(shown))]
+    select = ", ".join([*(f"{n} AS j{i}" for i, n in enumerate(names)), *(f"{s.sql} AS m{i}" for i, s in enumerate(shown))])
+    out: Columns = [*((f"j{i}", t) for i, (_, t) in enumerate(left.columns)), *((f"m{i}", s.type) for i, s in enumerate(shown))]
     feed = Feed(f"(SELECT {select} FROM a{where})", out, kept)
     if choice.random() < 0.3:
         plain = [(n, t) for n, t in out if t in TYPES and n != "j0"]
