@@ -173,9 +173,7 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
             await page.get_by_role("button", name="Go back to fcfs (level=query)").click()
             await page.get_by_text(re.compile(r"^Policy fcfs \(level=query\)")).wait_for()
             policies = page.get_by_role("table", name="Policies", exact=True)
-            await policies.get_by_role(
-                "row", name=re.compile("^fcfs in force")
-            ).wait_for()  # drawn anew: before that a click may miss
+            await policies.get_by_role("row", name=re.compile("^fcfs in force")).wait_for()  # drawn anew: before that a click may miss
             await policies.get_by_role("cell", name="bsd-log", exact=True).click()
             await page.get_by_label("with options").fill("clusters=5")
             await page.get_by_role("button", name="Switch to bsd-log").click()
