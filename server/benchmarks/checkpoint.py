@@ -33,7 +33,7 @@ SELECTS = {
 
 def benchmark(kit: Kit) -> Iterator[Figures]:
     """State of 100,000 groups written and read: ms, bytes, and as the reference a plain copy of as many bytes."""
-    groups = kit.size(100_000, 4_000)
+    groups = kit.size(100_000, 1_000)
     for name, select in SELECTS.items():
         yield _measured(kit, name, select, groups)
 

@@ -48,7 +48,7 @@ def shapes(queries: int) -> list[Shape]:
 
 def benchmark(kit: Kit) -> Iterator[Figures]:
     """1 to 1,000 window aggregates on a stream, shared and not, through the default policy."""
-    rows = kit.size(2_000_000, 400_000)
+    rows = kit.size(2_000_000, 100_000)
     batches = _trains(rows)
     views = [(b.column(0).view(pa.int64()).to_numpy(), b.column(1).to_numpy(), b.column(2).to_numpy()) for b in batches]
     counts = COUNTS[:3] if kit.quick else COUNTS
