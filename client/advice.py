@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
@@ -85,7 +86,7 @@ def told(advice: Advice) -> Iterator[str]:
     else:
         yield f"proposal: {advice['proposed']['policy']}"
         yield from _gains(advice["proposed"])
-        yield f"to do it: millstream policy set {_shell(advice['proposed']['policy'])}"
+        yield f"to do it: millstream policy set {quote(advice['proposed']['policy'])}"
     if advice["apart"] is not None:
         yield ""
         yield f"or set {len(advice['apart']['apart'])} queries apart, with the policy {advice['apart']['policy']}"
@@ -113,10 +114,3 @@ def _gains(finding: Mapping[str, Any]) -> Iterator[str]:
         yield f"    {one['words']}: {one['present']:.4g} -> {one['proposed']:.4g}"
     for one in finding["slower"]:
         yield f"    query {one['query']}: 99th percentile {one['present_ms']:.4g} -> {one['proposed_ms']:.4g} ms"
-
-
-def _shell(policy: str) -> str:
-    """Return a policy as a shell takes it."""
-    from shlex import quote
-
-    return quote(policy)

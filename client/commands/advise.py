@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.advice import OBJECTIVES, Advice, advise, follow, told
+from millstream.client.advice import OBJECTIVES, Advice, advise, follow, policy_in_force, told
 from millstream.client.commands.common import TimeSpan, connection_options, progress, warn
 from millstream.client.commands.record import recording_of, write_recording
 
@@ -49,10 +50,13 @@ def command(
     if recording is not None and last is not None:
         raise click.UsageError("--last is about a server, RECORDING is a file: give one of them")
     with TemporaryDirectory() as folder:
-        if recording is None:
-            recording = Path(folder) / "lately.recording"
+        if recording is None or applies:  # whether the server answers shows before minutes have passed
             with connect() as client:
-                write_recording(recording, client.execute(recording_of(last)))
+                if recording is None:
+                    recording = Path(folder) / "lately.recording"
+                    write_recording(recording, client.execute(recording_of(last)))
+                if applies:
+                    policy_in_force(client)
         try:
             advice = advise(
                 recording,
@@ -81,4 +85,4 @@ def _apply(client: Client, advice: Advice) -> None:
         warn("nothing was changed")
     else:
         now, before = switched
-        warn(f"policy {now} is in use; to go back: millstream policy set '{before}'")
+        warn(f"policy {now} is in use; to go back: millstream policy set {quote(before)}")

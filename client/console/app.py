@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from millstream.client.connection import Answer, AsyncClient, connect_async
 from millstream.client.console import files
 from millstream.client.console.deciding import Simulations, decisions
-from millstream.client.console.pages import Page
+from millstream.client.console.pages import Page, report_fault
 from millstream.client.console.watching import Watch
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.access import Access
@@ -95,7 +95,7 @@ class Desk:
         if task is None or task.done():
             self._watches[role] = Watch(role, lambda: _connected(self._access, token), stays=stays)
             self._tasks[role] = asyncio.get_running_loop().create_task(self._watches[role].run())
-            self._tasks[role].add_done_callback(_told)
+            self._tasks[role].add_done_callback(report_fault)
         return self._watches[role]
 
     async def close(self) -> None:
@@ -104,12 +104,6 @@ class Desk:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self.connections.close()
-
-
-def _told(task: asyncio.Task[None]) -> None:
-    """Tell the loop of what no watch should end with."""
-    if not task.cancelled() and (problem := task.exception()) is not None:
-        task.get_loop().call_exception_handler({"message": "the console's watch ended", "exception": problem})
 
 
 async def _connected(access: Access, token: str | None) -> AsyncClient:

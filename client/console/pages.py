@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
 from millstream.client.connection import AsyncClient
@@ -27,6 +27,12 @@ ANSWERS_MAX = 32
 PACE_S = 0.25  # between two messages, so that a page draws at most four times a second
 SEND_S_MAX = 60.0  # a page that takes nothing for so long is let go
 ROWS_WINDOW, BYTES_WINDOW = 4_096, 1_048_576
+
+
+def report_fault(task: asyncio.Task[None]) -> None:
+    """Tell the loop, which logs it, of what no task of ours should end with."""
+    if not task.cancelled() and (problem := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": "a fault of the console", "exception": problem})
 
 
 class Socket(Protocol):
@@ -90,7 +96,10 @@ class Page:
         self._watch.pages += 1
         tasks = [asyncio.create_task(one) for one in (self._hear(), self._send(), self._look())]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                with suppress(TimeoutError):  # of a page that takes nothing
+                    task.result()
         finally:
             self._watch.left()
             self._show_network(on=False)
@@ -172,6 +181,7 @@ class Page:
             return
         self._follows[number] = follow
         follow.task = asyncio.create_task(self._follow(follow, query, is_text=is_text, from_start=from_start))
+        follow.task.add_done_callback(report_fault)
 
     def _leave(self, number: int) -> None:
         follow = self._follows.pop(number, None)
@@ -193,6 +203,9 @@ class Page:
                         await client.abandon()
         except MillstreamError as error:
             follow.end = {"why": str(error), "line": error.line, "column": error.column}
+        except Exception as error:
+            follow.end = {"why": f"a fault of the console: {type(error).__name__}"}
+            raise
         finally:
             self._wake.set()
 

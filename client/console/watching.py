@@ -74,6 +74,9 @@ class Watch:
                     self._lose(error)
                     await asyncio.sleep(AGAIN_S)
                     continue
+                except Exception as error:  # pages are told, too; whoever began the watch tells the log
+                    self._lose(MillstreamError("internal", f"a fault of the console: {type(error).__name__}", "its log says more"))
+                    raise
                 # A server that needs long to answer is asked less often: looks take a tenth of its time, but come every few seconds.
                 took = time.monotonic() - began
                 await asyncio.sleep(max(self._every_s - took, min(9 * took, REST_S_MAX)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import TIME_MAX
 from millstream.engine.state.forms import state_record
 
 BoolArray = npt.NDArray[np.bool_]
@@ -90,3 +91,54 @@ def concat_rows(*parts: Rows) -> Rows:
         return full[0] if full else parts[0]
     columns = [concat_columns(list(one)) for one in zip(*(p.columns for p in full), strict=True)]
     return type(full[0])(columns, *[np.concatenate(one) for one in zip(*(p.arrays for p in full), strict=True)])
+
+
+class WaitingRows:
+    """Rows in order of arrival, each of which leaves when W reaches its end.
+
+    They lie in runs. Runs of like size are joined, so a row is copied about log2(rows) times however few come at once, and nothing is
+    looked through before W reaches the least end. Whoever holds this tells the ends of rows, as it would be part of a ring if it could ask.
+    """
+
+    __slots__ = ("_runs", "least_end_us")
+
+    def __init__(self, nothing: BufferedRows) -> None:
+        self._runs = [nothing]
+        self.least_end_us = TIME_MAX
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return sum(map(len, self._runs))
+
+    def nbytes(self) -> int:
+        """Return the bytes held."""
+        return sum(run.nbytes() for run in self._runs)
+
+    def add(self, rows: BufferedRows, ends: Int64Array) -> None:
+        """Append rows, at least one."""
+        self.least_end_us = min(self.least_end_us, int(ends.min()))
+        self._runs.append(rows)
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            last = self._runs.pop()
+            self._runs[-1] = concat_rows(self._runs[-1], last)
+
+    def whole(self) -> BufferedRows:
+        """Return all rows as one."""
+        if len(self._runs) > 1:
+            self._runs = [concat_rows(*self._runs)]
+        return self._runs[0]
+
+    def keep(self, rows: BufferedRows, ends: Int64Array) -> None:
+        """Hold these rows in place of all others."""
+        self._runs = [rows]
+        self.least_end_us = int(ends.min()) if len(ends) else TIME_MAX
+
+    def leave(self, reached_us: int, ends_of: Callable[[BufferedRows], Int64Array]) -> BufferedRows:
+        """Return the rows whose end W has reached, and hold the others."""
+        if reached_us < self.least_end_us:
+            return self._runs[0].slice(0, 0)
+        rows = self.whole()
+        ends = ends_of(rows)
+        due = ends <= reached_us
+        self.keep(rows.kept(~due), ends[~due])
+        return rows.kept(due)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.arrow import plain_values
-from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.buffered import BufferedRows, WaitingRows, buffered, no_rows
 from millstream.engine.data.column import Column
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
@@ -63,9 +63,18 @@ class OrderedRows(Operator):
     def __init__(self, schema: Schema, inputs: Schema, order: Sequence[OrderColumn]) -> None:
         super().__init__([schema])
         self._order = order
-        self._rows = no_rows(inputs)
+        self._waiting = WaitingRows(no_rows(inputs))
         self._ordinal = 0
         self._watermark = TIME_MIN
+
+    @property
+    def _rows(self) -> BufferedRows:
+        """All that waits, as the state has it."""
+        return self._waiting.whole()
+
+    @_rows.setter
+    def _rows(self, rows: BufferedRows) -> None:
+        self._waiting.keep(rows, self._ends(rows))
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Keep rows; let those of the windows go that W has passed, with a flush all."""
@@ -74,17 +83,16 @@ class OrderedRows(Operator):
         track = minimum_track([train.track], self._watermark)
         self._watermark = max(self._watermark, track.end)
         if train.rows:
-            self._rows = concat_rows(self._rows, buffered(train, self._ordinal))
+            rows = buffered(train, self._ordinal)
+            self._waiting.add(rows, self._ends(rows))
             self._ordinal += train.rows
         out.emit(self._closed(train, track))
 
     def _closed(self, train: Train, track: WatermarkTrack) -> Train:
-        ends = self._ends(self._rows)
-        due = ends <= (TIME_MAX if train.flush else track.end)
-        if not due.any():
+        rows = self._waiting.leave(TIME_MAX if train.flush else track.end, self._ends)
+        if not len(rows):
             return progress(train, self.schemas[0], track)
-        rows, ends = self._rows.take(np.flatnonzero(due)), ends[due]
-        self._rows = self._rows.take(np.flatnonzero(~due))
+        ends = self._ends(rows)
         picked, added = self._leaving(rows, ends)
         seqs = closing_seqs(train, track, ends[picked], rows.seq[picked])
         again = np.argsort(seqs, kind="stable")
@@ -105,16 +113,15 @@ class OrderedRows(Operator):
 
     def wake_at_us(self) -> int | None:
         """Return the least end of a window that waits."""
-        ends = self._ends(self._rows)
-        return int(ends.min()) if len(ends) and int(ends.min()) != TIME_MAX else None
+        return self._waiting.least_end_us if self._waiting.least_end_us != TIME_MAX else None
 
     def state_rows(self) -> int:
         """Return the rows that wait."""
-        return len(self._rows)
+        return len(self._waiting)
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._rows.nbytes()
+        return self._waiting.nbytes()
 
 
 class Top(OrderedRows):
@@ -133,7 +140,7 @@ class Top(OrderedRows):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Keep rows; let those of the windows go that W has passed. Rows beyond the limit of their window are forgotten now and then."""
         super().process(inputs, out)
-        if len(self._rows) > self._prune_at:  # later rows cannot bring them back
+        if len(self._waiting) > self._prune_at:  # later rows cannot bring them back
             self._rows = self._rows.take(np.sort(self._first_rows(self._rows)))
             self._prune_at = 2 * len(self._rows) + PRUNE_ROWS_MIN
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from millstream.engine.data.allowance import claim, pause
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.arrivals import NO_ARRIVALS, latest_arrivals
-from millstream.engine.data.buffered import BoolArray, BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.buffered import BoolArray, BufferedRows, WaitingRows, buffered, no_rows
 from millstream.engine.data.column import Column, concat_columns, taken_or_null
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
@@ -199,9 +200,26 @@ class SubqueryJoin(Operator):
         super().__init__([recipe.schema])
         self._recipe = recipe
         self._lookup = Lookup(recipe, *inputs)
-        self._left, self._right = no_rows(inputs[LEFT]), no_rows(inputs[RIGHT])
+        self._waiting = [WaitingRows(no_rows(inputs[side])) for side in (LEFT, RIGHT)]
         self._ordinals = [0, 0]
         self._watermark = MinimumWatermark(2)
+
+    @property
+    def _left(self) -> BufferedRows:
+        """The left rows that wait, as the state has them; so has it the right ones."""
+        return self._waiting[LEFT].whole()
+
+    @_left.setter
+    def _left(self, rows: BufferedRows) -> None:
+        self._waiting[LEFT].keep(rows, self._ends(LEFT, rows))
+
+    @property
+    def _right(self) -> BufferedRows:
+        return self._waiting[RIGHT].whole()
+
+    @_right.setter
+    def _right(self, rows: BufferedRows) -> None:
+        self._waiting[RIGHT].keep(rows, self._ends(RIGHT, rows))
 
     def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:
         """W of a window's rows is the least of both; of finite inputs it stands still until they have ended."""
@@ -212,13 +230,12 @@ class SubqueryJoin(Operator):
         """Keep the rows; answer those whose right rows are complete."""
         was_idle = self._watermark.all_idle
         track = self._watermark.advance(inputs)
-        left, right = inputs
-        if left.rows:
-            self._left = concat_rows(self._left, buffered(left, self._ordinals[LEFT]))
-            self._ordinals[LEFT] += left.rows
-        if right.rows:
-            self._right = concat_rows(self._right, buffered(right, self._ordinals[RIGHT]))
-            self._ordinals[RIGHT] += right.rows
+        left = inputs[LEFT]
+        for side, train in enumerate(inputs):
+            if train.rows:
+                rows = buffered(train, self._ordinals[side])
+                self._waiting[side].add(rows, self._ends(side, rows))
+                self._ordinals[side] += train.rows
         ended = all(t.ended for t in inputs)
         flush = any(t.flush for t in inputs) and self._watermark.all_idle
         made = self._finite(left, track, ended, out) if self._recipe.ends is None else self._closed(left, track, flush, out)
@@ -228,27 +245,21 @@ class SubqueryJoin(Operator):
         out.emit(made)
 
     def _finite(self, train: Train, track: WatermarkTrack, ended: bool, out: Emitter) -> Train:
-        rows, held = self._left, lagged_track(track, 0, True)
-        if not ended or not len(rows):
+        held = lagged_track(track, 0, True)
+        if not ended or not len(self._waiting[LEFT]):
             return empty_train(self.schemas[0], train.lo, train.hi, held)
-        order = np.argsort(rows.seq, kind="stable")
-        rows, rights = rows.take(order), self._right
+        rows, rights = self._left, self._right
+        rows = rows.take(np.argsort(rows.seq, kind="stable"))
         self._left, self._right = rows.take(_NOTHING), rights.take(_NOTHING)
         ends = np.full(len(rows), TIME_MAX, dtype=np.int64)
         return self._answered(train, rows, rights, closing_seqs(train, track, ends, rows.seq), rows.time, held, out)
 
     def _closed(self, train: Train, track: WatermarkTrack, flush: bool, out: Emitter) -> Train:
-        assert self._recipe.ends is not None
         reached = TIME_MAX if flush else track.end
-        ends = self._ends(self._left, LEFT)
-        due, done = ends <= reached, self._ends(self._right, RIGHT) <= reached
-        rights = self._right.kept(done) if done.any() else self._right.take(_NOTHING)
-        if done.any():
-            self._right = self._right.kept(~done)
-        if not due.any():
+        rows, rights = (waiting.leave(reached, partial(self._ends, side)) for side, waiting in enumerate(self._waiting))
+        if not len(rows):
             return empty_train(self.schemas[0], train.lo, train.hi, track)
-        rows, ends = self._left.kept(due), ends[due]
-        self._left = self._left.kept(~due)
+        ends = self._ends(LEFT, rows)
         order = np.lexsort((rows.ordinal, ends))
         rows, ends = rows.take(order), ends[order]
         seqs = closing_seqs(train, track, ends, rows.seq)
@@ -256,8 +267,10 @@ class SubqueryJoin(Operator):
         rows, ends, seqs = rows.take(again), ends[again], seqs[again]
         return self._answered(train, rows, rights, seqs, ends - 1, track, out)
 
-    def _ends(self, rows: BufferedRows, side: int) -> Int64Array:
-        assert self._recipe.ends is not None
+    def _ends(self, side: int, rows: BufferedRows) -> Int64Array:
+        """Return when the window of each row is complete; of finite inputs never before their end."""
+        if self._recipe.ends is None:
+            return np.full(len(rows), TIME_MAX, dtype=np.int64)
         ends: Int64Array = rows.columns[self._recipe.ends[side]].values
         return ends
 
@@ -288,17 +301,16 @@ class SubqueryJoin(Operator):
 
     def wake_at_us(self) -> int | None:
         """Return the least end of a window that waits."""
-        if self._recipe.ends is None or not len(self._left):
-            return None
-        return int(self._ends(self._left, LEFT).min())
+        least_us = self._waiting[LEFT].least_end_us
+        return None if least_us == TIME_MAX else least_us
 
     def state_rows(self) -> int:
         """Return the rows that wait."""
-        return len(self._left) + len(self._right)
+        return sum(map(len, self._waiting))
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._left.nbytes() + self._right.nbytes()
+        return sum(waiting.nbytes() for waiting in self._waiting)
 
 
 # -- of a table -------------------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_apply_switches_the_server_and_says_how_to_go_back(monkeypatch: pytest.M
         assert done.exit_code == 0, done.output
         assert "proposal: bsd-log:clusters=4,level=operator" in done.stdout
         assert "query report: 99th percentile 40 -> 90 ms" in done.stdout
-        assert "to go back: millstream policy set 'hnr:level=operator'" in done.stderr
+        assert "to go back: millstream policy set hnr:level=operator" in done.stderr
         used = [row for row in (await client.execute("SHOW POLICIES")).rows if row["in_use"]]
         assert used[0]["name"] == "bsd-log"
         assert "clusters=4" in used[0]["options"]

@@ -186,6 +186,47 @@ def test_a_page_that_takes_nothing_holds_little_and_delays_no_other(monkeypatch:
     live_server.run(test)
 
 
+class Faulty:
+    """Gives nobody a connection."""
+
+    @asynccontextmanager
+    async def one(self, token: str | None) -> AsyncIterator[AsyncClient]:
+        raise KeyError(token)
+        yield
+
+
+class Broken(Stuck):
+    """A page that cannot be sent anything, by a fault."""
+
+    async def send_text(self, data: str) -> None:
+        raise KeyError(data)
+
+
+def test_a_fault_of_the_console_is_told_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PACE_S", 0.01)
+
+    async def test() -> None:
+        logged: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: logged.append(repr(context["exception"])))
+
+        async def connected() -> AsyncClient:
+            raise ValueError("in a test")
+
+        watch, socket = Watch("admin", connected), Stuck()
+        socket.takes.set()
+        serving = asyncio.create_task(Page(socket, watch, Faulty(), None).run())
+        socket.asks.put_nowait(json.dumps({"ask": "follow", "follow": 1, "query": "q"}))
+        with pytest.raises(ValueError, match="in a test"):
+            await watch.run()
+        await until(lambda: sum("a fault of the console" in text for text in socket.sent) == 2, "the page is told of both")
+        assert logged == ["KeyError(None)"]
+        serving.cancel()
+        with pytest.raises(KeyError):
+            await Page(Broken(), watch, Faulty(), None).run()
+
+    asyncio.run(test())
+
+
 def test_a_follow_tells_the_last_rows_and_how_many_came() -> None:
     follow = Follow(7)
     assert follow.message() is None
