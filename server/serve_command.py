@@ -40,7 +40,6 @@ def command(config_file: Path | None, **flags: Any) -> None:
 
     keep_pandas_out()
     share_arenas()
-    share_arenas()
     from millstream.scheduler.errors import SchedulerError
     from millstream.server.live import serve
 

@@ -246,13 +246,23 @@ class RunningOperator:
             there.leave()
             self.elsewhere = None
 
-    def held_bytes(self) -> int:
-        """Return the bytes of its state."""
+    def asked_bytes(self) -> int:
+        """Return the bytes of its state. RuntimeError while another thread changes a dictionary of it."""
         return self.logic.state_bytes() if self.elsewhere is None else self.elsewhere.held()[1]
 
-    def held_rows(self) -> int:
-        """Return the rows of its state."""
-        return self.logic.state_rows() if self.elsewhere is None else self.elsewhere.held()[0]
+    def held_bytes(self) -> int:
+        """Return the same, for whatever thread asks: what was last known while another changes it."""
+        try:
+            return self.asked_bytes()
+        except RuntimeError:
+            return self.state_bytes
+
+    def held_rows(self) -> int | None:
+        """Return the rows of its state, for whatever thread asks: None while another changes it."""
+        try:
+            return self.logic.state_rows() if self.elsewhere is None else self.elsewhere.held()[0]
+        except RuntimeError:
+            return None
 
     def wake_at_us(self) -> int | None:
         """Return the processing time of the next clock tick that it needs, or None."""

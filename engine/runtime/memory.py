@@ -162,7 +162,7 @@ class Memory:
     def _ask(self, operator: RunningOperator) -> None:
         before = operator.state_bytes
         try:
-            operator.state_bytes = operator.held_bytes()
+            operator.state_bytes = operator.asked_bytes()
         except RuntimeError:  # a dictionary that another thread changes meanwhile: what was known stands until it is asked again
             return
         operator.unseen_bytes = 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.engine.operators.contract import Operator
 from millstream.scheduler.core import SchedulerCore
 
 from tests.support.live_server import Harness, rows_of, run, running
@@ -140,6 +141,27 @@ def test_after_a_restart_queries_share_again_save_those_that_are_rebuilt(tmp_pat
 
     asyncio.run(first())
     asyncio.run(again())
+
+
+def test_what_operators_hold_is_told_also_while_another_thread_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changing(operator: Operator) -> int:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.submit(COUNTED, name="counted")
+        await client.publish("s", seconds(0, 10))
+        (operator,) = (o for o in harness.server.application.host.network.operators.values() if o.logic.state_fields)
+        operator.state_bytes = 4_711
+        monkeypatch.setattr(type(operator.logic), "state_bytes", changing)
+        monkeypatch.setattr(type(operator.logic), "state_rows", changing)
+        told = [row for row in await client.execute("SHOW OPERATORS") if row["operator"] == operator.id]
+        assert [(row["state_rows"], row["state_bytes"]) for row in told] == [(None, 4_711)]
+        for statement in ("EXPLAIN ANALYZE counted", "SHOW SHARING", "SHOW QUERIES"):
+            await client.execute(statement)
+
+    run(test)
 
 
 def test_show_operators_has_each_operator_once_with_what_it_reads_and_whom_it_serves() -> None:
