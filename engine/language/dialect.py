@@ -194,7 +194,7 @@ JOIN_WORDS = frozenset(
 CLAUSE_WORDS = frozenset(
     (
         *("EMIT", "WITHIN", "ASOF", "OUTER", "EVERY", "INTO", "VALUES", "EXCEPT", "INTERSECT", "OFFSET", "FETCH", "QUALIFY", "WINDOW"),
-        *("OVER", "FILTER"),
+        *("OVER", "FILTER", "MATCH_RECOGNIZE"),
     )
 )
 

@@ -54,6 +54,12 @@ PLAN_DEPTH_MAX = 100
 PLAN_NODES_MAX = 1_000
 """Operators of a plan: each is looked at whenever a query comes or goes."""
 
+PATTERN_ROWS_MAX = 1_000
+"""Places for rows of one pattern of MATCH_RECOGNIZE, each as often as its quantifiers say: all of them may wait for the same row."""
+
+VARIABLES_MAX = 60
+"""Variables of one pattern: which of them a row can be is kept in 64 bits."""
+
 KEYS_MAX = 100
 """Columns of a GROUP BY, DISTINCT, PARTITION BY or equality of a join: an operator numbers the values of each beside those before it."""
 

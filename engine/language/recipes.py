@@ -397,6 +397,119 @@ class OverRecipe(Recipe):
     parts: tuple[OverPart, ...]
 
 
+@state_enum("match_skip")
+class MatchSkip(Enum):
+    """Where the next match may begin: behind the last row of a match, one row on, or at the first or last row of a variable."""
+
+    PAST_LAST = "past last row"
+    TO_NEXT = "to next row"
+    TO_FIRST = "to first"
+    TO_LAST = "to last"
+
+
+Pattern = tuple[Any, ...]
+"""A row pattern: ("row", variable), ("then", parts), ("or", parts), ("times", part, least, most or None, reluctant)."""
+
+
+@state_record("match_value", 1)
+@dataclass(frozen=True, slots=True)
+class MatchValue:
+    """A value of the rows of a match that are mapped to one of `variables`, of all its rows where there are none.
+
+    With `call` the aggregate over them. Else `column` of the `offset`-th of them from the last one (`first`: from the first one), `shift`
+    rows on in the partition. `word` is "classifier" (the variable of that row) or "number" (of the match) instead. `final`: seen from the
+    end of the match, though the row stands before.
+    """
+
+    variables: tuple[int, ...] = ()
+    call: AggregateCall | None = None
+    column: int | None = None
+    first: bool = False
+    offset: int = 0
+    shift: int = 0
+    word: str = ""
+    final: bool = False
+
+    def moved(self, places: Mapping[int, int] | Sequence[int]) -> MatchValue:
+        """Return the value over an input in which the column at position p stands at `places[p]`."""
+        call = None if self.call is None else self.call.moved(places)
+        return replace(self, call=call, column=None if self.column is None else places[self.column])
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The positions that it reads."""
+        if self.call is not None:
+            return (*self.call.arguments, *(() if self.call.filter is None else (self.call.filter,)))
+        return () if self.column is None else (self.column,)
+
+
+@state_record("match_spec", 1)
+@dataclass(frozen=True, slots=True)
+class MatchSpec:
+    """MATCH_RECOGNIZE (K27) over the rows of each `partition` in event-time order (ties: arrival).
+
+    `conditions` holds one a variable, None where every row will do. It is over the columns `near`, (position, rows on in the partition) of
+    the row at hand, then the values `past` of the match up to and with that row. `measures` are what a result shows. With `all_rows` each
+    row of a match is a result, and with `shows_empty` a match without rows is one too. `skip_to` are the variables that `skip` names.
+    """
+
+    partition: tuple[int, ...]
+    variables: tuple[str, ...]
+    pattern: Pattern
+    near: tuple[tuple[int, int], ...]
+    past: tuple[MatchValue, ...]
+    conditions: tuple[Expression | None, ...]
+    measures: tuple[MatchValue, ...]
+    skip: MatchSkip = MatchSkip.PAST_LAST
+    skip_to: tuple[int, ...] = ()
+    within_us: int | None = None
+    all_rows: bool = False
+    shows_empty: bool = True
+
+    def moved(self, places: Mapping[int, int] | Sequence[int]) -> MatchSpec:
+        """Return the same over an input in which the column at position p stands at `places[p]`."""
+        return replace(
+            self,
+            partition=tuple(places[p] for p in self.partition),
+            near=tuple((places[p], shift) for p, shift in self.near),
+            past=tuple(value.moved(places) for value in self.past),
+            measures=tuple(value.moved(places) for value in self.measures),
+        )
+
+    @property
+    def reads(self) -> set[int]:
+        """The positions that it reads."""
+        values = {p for value in (*self.past, *self.measures) for p in value.reads}
+        return {*self.partition, *(p for p, _ in self.near), *values}
+
+    @property
+    def ahead(self) -> int:
+        """How many rows behind its own a condition looks at most."""
+        return max(0, *(shift for _, shift in self.near), 0)
+
+    @property
+    def back(self) -> int:
+        """How many rows before a match are looked at."""
+        shifts = (*(shift for _, shift in self.near), *(value.shift for value in (*self.past, *self.measures)))
+        return max(0, -min(shifts, default=0))
+
+    @property
+    def lag_us(self) -> int | None:
+        """How far W behind it is behind: as long as a row may wait for its match. None: to the end of the stream."""
+        return None if self.within_us is None else self.within_us * (2 if self.ahead else 1)
+
+
+@state_record("match_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class MatchRecipe(Recipe):
+    """The matches of a row pattern. Output: the partition's columns (with `all_rows` all of the input), then the measures.
+
+    A match leaves when W has passed what decides it. Its event time is that of its last row, with `all_rows` each row's own.
+    """
+
+    spec: MatchSpec
+
+
 @state_record("relation_to_stream_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class RelationToStreamRecipe(Recipe):

@@ -12,8 +12,8 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.values import parse_timestamp
 from millstream.engine.language import statements
 from millstream.engine.language.dialect import CLAUSE_WORDS, QUERY
+from millstream.engine.language.match_parser import MatchParser
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind
-from millstream.engine.language.window_parser import WindowParser
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
@@ -30,7 +30,7 @@ class JoinWords:
     cross: bool = False
 
 
-class FromParser(WindowParser):
+class FromParser(MatchParser):
     """Adds FROM to the cursor. `query` is supplied by the SELECT parser below it.
 
     `history` gathers the streams of a FETCH whose past is asked for; None elsewhere.
@@ -110,7 +110,8 @@ class FromParser(WindowParser):
         alias = self.alias()
         if alias is not None and isinstance(item, statements.SubqueryItem):
             item = replace(item, columns=self._called(alias.text))
-        return replace(item, window=window or self.bracket(), alias=alias)
+        source = replace(item, window=window or self.bracket(), alias=alias)
+        return self.match_item(source) if self.sees("MATCH_RECOGNIZE") else source
 
     def _bare_item(self) -> statements.NamedItem | statements.SubqueryItem:
         if self.sees_symbol(TokenType.L_PAREN):
@@ -212,6 +213,8 @@ class FromParser(WindowParser):
         window: statements.WindowClause | None = self.bracket()
         system_time = self._system_time()
         item = replace(named, window=window, alias=self.alias())
+        if self.sees("MATCH_RECOGNIZE"):
+            return self.match_item(item), None
         return item, system_time or self._system_time()
 
     def _system_time(self) -> exp.Expr | None:
@@ -461,18 +464,6 @@ class SelectParser(FromParser):
                 tail.options += self.options()
             else:
                 return tail
-
-    def order_item(self) -> statements.OrderItem:
-        """Read one key of ORDER BY."""
-        place = self.place()
-        node = self.expression_of("an ordering key")
-        descending = self.takes_symbol(TokenType.DESC)
-        if not descending:
-            self.takes_symbol(TokenType.ASC)
-        nulls_first = descending
-        if self.takes("NULLS"):
-            nulls_first = self.choice(("FIRST", "LAST"), "after NULLS") == "FIRST"
-        return statements.OrderItem(node, descending, nulls_first, place)
 
     def _emit(self, tail: Tail) -> None:
         place = self.place()

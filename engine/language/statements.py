@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition
 from millstream.engine.data.types import DataType
-from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind
+from millstream.engine.language.recipes import EmitSpec, JoinKind, MatchSkip, Pattern, WindowKind
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -123,6 +123,40 @@ class UnnestItem(FromItem):
     alias: Name | None
     columns: tuple[Name, ...] = ()
     numbered: bool = False
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One of MEASURES: its expression and name. `final`: FINAL (true) or RUNNING (false) stands before it."""
+
+    expression: exp.Expr
+    name: Name | None
+    final: bool | None
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchItem(FromItem):
+    """source MATCH_RECOGNIZE ( … ). `pattern` names variables by place in `variables`; `define` and `subsets` are as written.
+
+    `skip_to` is the variable of AFTER MATCH SKIP TO; `order` the keys of ORDER BY.
+    """
+
+    source: NamedItem | SubqueryItem
+    partition: tuple[exp.Expr, ...]
+    order: tuple[OrderItem, ...]
+    measures: tuple[Measure, ...]
+    variables: tuple[Name, ...]
+    pattern: Pattern
+    define: tuple[tuple[Name, exp.Expr], ...]
+    subsets: tuple[tuple[Name, tuple[Name, ...]], ...] = ()
+    skip: MatchSkip = MatchSkip.PAST_LAST
+    skip_to: Name | None = None
+    within_us: int | None = None
+    all_rows: bool = False
+    shows_empty: bool = True
+    alias: Name | None = None
     place: Place = field(default=Place(), compare=False)
 
 

@@ -41,6 +41,7 @@ _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.TopRecipe: "ordered_rows:Top",
     recipes.LagRecipe: "lag:Lag",
     recipes.OverRecipe: "over_aggregate:OverAggregate",
+    recipes.MatchRecipe: "match_recognize:MatchRecognize",
     recipes.RankRecipe: "ordered_rows:Rank",
     recipes.RunningTopRecipe: "running_top:RunningTop",
     recipes.RelationToStreamRecipe: "relation_to_stream:RelationToStream",

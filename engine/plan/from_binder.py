@@ -19,7 +19,7 @@ from millstream.engine.expressions.build import conjunction, conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.limits import JOINED_MAX
 from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind, WindowSpec
-from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, SelectQuery, SubqueryItem, UnnestItem
+from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, MatchItem, Name, NamedItem, SelectQuery, SubqueryItem, UnnestItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import Around, ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
@@ -236,6 +236,8 @@ class FromBinder:
             place = item.place
             hint = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
             raise Unsupported("UNNEST reads an item that stands before it", hint=hint, line=place.line, column=place.column, token="UNNEST")
+        if isinstance(item, MatchItem):
+            return Side(self._match(item))
         assert isinstance(item, NamedItem | SubqueryItem)
         node = self._named(item) if isinstance(item, NamedItem) else self._subquery(item)
         if item.window is None:
@@ -246,6 +248,12 @@ class FromBinder:
         qualifier = node.attributes[0].qualifier if node.attributes else None
         window = bind_window(item.window, node, qualifier)
         return Side(node, window.spec)
+
+    def _match(self, item: MatchItem) -> Node:
+        from millstream.engine.plan.match_recognize import bind_match  # few queries have one
+
+        source = item.source
+        return bind_match(item, self._named(source) if isinstance(source, NamedItem) else self._subquery(source))
 
     def _named(self, item: NamedItem) -> Node:
         qualifier = item.alias.text if item.alias else item.name.text
@@ -360,7 +368,7 @@ def _aliases(item: FromItem) -> list[str]:
         return _aliases(item.left) + _aliases(item.right)
     if isinstance(item, NamedItem):
         return [item.alias.text if item.alias else item.name.text]
-    if isinstance(item, UnnestItem):
+    if isinstance(item, UnnestItem | MatchItem):
         return [item.alias.text] if item.alias else []
     assert isinstance(item, SubqueryItem)
     return [item.alias.text] if item.alias else []

@@ -16,7 +16,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.ir import ColumnRef, Expression
-from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, OrderColumn, OverPart, WindowSpec
+from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, MatchSpec, OrderColumn, OverPart, WindowSpec
 from millstream.engine.language.statements import Place
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.physical import QueryOptions
@@ -307,6 +307,13 @@ class Over(Unary):
     """Appends an attribute for each aggregate of each part: its answer over the frame of a row."""
 
     parts: tuple[OverPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match(Unary):
+    """The matches of a row pattern: the partition's attributes (of ALL ROWS the input's), then one a measure."""
+
+    spec: MatchSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,7 @@ class _Lowering:
             logical.Top: self._top,
             logical.Lag: self._lag,
             logical.Over: self._over,
+            logical.Match: self._match,
             logical.Unnest: self._unnest,
             logical.Rank: self._rank,
             logical.RunningTop: self._running_top,
@@ -267,6 +268,9 @@ class _Lowering:
 
     def _over(self, node: logical.Over) -> InputRef:
         return self._made(recipes.OverRecipe(node.schema, node.parts), node, self.lower(node.input))
+
+    def _match(self, node: logical.Match) -> InputRef:
+        return self._made(recipes.MatchRecipe(node.schema, node.spec), node, self.lower(node.input))
 
     def _unnest(self, node: logical.Unnest) -> InputRef:
         return self._made(recipes.UnnestRecipe(node.schema, node.items, node.numbered, node.outer), node, self.lower(node.input))

@@ -22,7 +22,7 @@ from millstream.engine.expressions.ir import Expression, depth_of
 from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.limits import KEYS_MAX, PLAN_DEPTH_MAX, PLAN_NODES_MAX, WORK_MAX
 from millstream.engine.language.parse import parse_query
-from millstream.engine.language.recipes import DistinctRecipe
+from millstream.engine.language.recipes import DistinctRecipe, MatchSpec
 from millstream.engine.language.statements import Option, SelectQuery, SelectStatement
 from millstream.engine.plan.binder import bind_query
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
@@ -102,6 +102,8 @@ def _expressions(described: Any) -> Iterator[Expression]:
                 yield one
             elif hasattr(one, "left") and isinstance(one.left, Expression):  # the key of a join
                 yield from (one.left, one.right)
+            elif isinstance(one, MatchSpec):
+                yield from (condition for condition in one.conditions if condition is not None)
 
 
 Rule = Callable[[Node], Node]

@@ -27,6 +27,7 @@ from millstream.engine.language.recipes import JoinKind, WindowKind, WindowSpec
 from millstream.engine.language.statements import (
     FromItem,
     JoinItem,
+    MatchItem,
     NamedItem,
     SelectBody,
     SelectQuery,
@@ -329,6 +330,8 @@ def _is_of_tables(item: FromItem, environment: Environment, own: dict[str, Selec
         return _is_of_tables(item.left, environment, own) and _is_of_tables(item.right, environment, own)
     if isinstance(item, SubqueryItem):
         return _reads_tables(item.query, environment)
+    if isinstance(item, MatchItem):
+        return False
     if not isinstance(item, NamedItem):
         return True
     if item.name.text in own:

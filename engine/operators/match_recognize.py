@@ -1,0 +1,506 @@
+"""MATCH_RECOGNIZE: the matches of a row pattern in each partition (K27).
+
+Rows are taken in event-time order, ties by arrival, once W has passed them. What a row can be by itself, and with rows so many places on
+(PREV, NEXT), is computed for all rows of a train at once: a bit a variable. Then each partition is gone through row by row: from where the
+last match lets the next one begin, its runs step over rows until none is left. If one of them has reached the end of the pattern that is a
+match, else the next row is tried. Only conditions that read earlier rows of the match are evaluated at this point, for all runs at a row.
+
+A match waits: for the row that ends its last run, or until W has passed its first row by more than WITHIN. That moment in event time orders
+the results, so they do not depend on where trains are cut. The runs themselves are no state: they are found again from the rows held.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.data import limits
+from millstream.engine.data.allowance import claim, pause
+from millstream.engine.data.arrays import distinct, expanded
+from millstream.engine.data.buffered import BufferedRows
+from millstream.engine.data.column import Column, null_column, with_nulls
+from millstream.engine.data.keys import KeyEncoder, key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, lagged, lagged_track
+from millstream.engine.expressions.build import conjunction, conjuncts
+from millstream.engine.expressions.compile import compile_predicate
+from millstream.engine.expressions.ir import Expression, columns_used
+from millstream.engine.expressions.kernel import EvaluationContext
+from millstream.engine.language.recipes import MatchRecipe, MatchSkip, MatchSpec
+from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
+from millstream.engine.operators.intake import Intake
+from millstream.engine.operators.match_values import MatchedRows, matched_columns
+from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.pattern_runs import PatternRuns, Run
+from millstream.engine.operators.row_patterns import QuickState, RowPattern
+from millstream.engine.windows.vectors import StoredColumns, Vectors
+
+_TIME, _ORDINAL, _SEQ, _MASK, _STORED = range(5)  # the columns of the arena
+_NONE: Int64Array = np.empty(0, dtype=np.int64)
+NEVER = TIME_MAX - 1  # the moment of what only the end of the stream decides
+STEPS_MAX = 20_000  # between two looks at the time
+OPEN_BYTES = 200  # about what the runs of one partition take
+
+
+class Attempt:
+    """What has been found out about the match that begins at a partition's first undecided row. Places count from that row."""
+
+    __slots__ = ("at", "best", "mapped", "runs", "state")
+
+    def __init__(self, state: QuickState, runs: list[Run], best: int) -> None:
+        self.at = 0  # the next row
+        self.state: QuickState | None = state
+        self.runs = runs
+        self.best = best  # the rows of the match that stands, -1: none
+        self.mapped = b""
+
+
+class Found:
+    """The matches of one call, in lists side by side. `places` are those of first rows in the arena."""
+
+    __slots__ = ("claimed", "failed", "ids", "mapped", "moments", "numbers", "places", "rows")
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self.ids: list[int] = []
+        self.moments: list[int] = []
+        self.mapped: list[bytes] = []
+        self.numbers: list[int] = []
+        self.failed: list[int] = []  # places of matches with no row to skip to
+        self.rows = 0
+        self.claimed = 0
+
+    def add(self, place: int, id_: int, mapped: bytes, moment: int, number: int) -> None:
+        """Add a match, and ask for what its rows will need."""
+        self.places.append(place)
+        self.ids.append(id_)
+        self.mapped.append(mapped)
+        self.moments.append(moment)
+        self.numbers.append(number)
+        self.rows += len(mapped)
+        needed = 32 * self.rows
+        if needed - self.claimed >= limits.CLAIM_BYTES_MIN:
+            claim(needed - self.claimed, "the matches of one step")
+            self.claimed = needed
+
+
+class NearRows:
+    """Some rows of the arena with the columns that conditions read: of each row, or of one so many rows on in its partition."""
+
+    def __init__(self, operator: MatchRecognize, at: Int64Array, ids: Int64Array, ready: BufferedRows | None) -> None:
+        self.rows = len(at)
+        self._operator = operator
+        self._at, self._ids = at, ids
+        self._ready = ready
+        self._columns: dict[int, Column] = {}
+
+    def column(self, position: int) -> Column:
+        """Return one of the columns `near`."""
+        found = self._columns.get(position)
+        if found is None:
+            source, shift = self._operator.spec.near[position]
+            if self._ready is not None and shift == 0:
+                found = self._ready.columns[source]
+            else:
+                found = self._operator.shifted(source, self._at, self._ids, shift)
+            self._columns[position] = found
+        return found
+
+
+class MatchRecognize(Operator):
+    """Holds the rows of matches that are not decided, and what conditions look back to."""
+
+    calls_late = True
+    state_name = "match_recognize"
+    state_fields: tuple[str, ...] = ("_intake", "_keys", "_rows", "_begin", "_known", "_numbers")
+
+    def __init__(self, recipe: MatchRecipe, inputs: Schema) -> None:
+        super().__init__([recipe.schema])
+        spec = self.spec = recipe.spec
+        self._inputs = inputs
+        self._pattern = RowPattern(spec.pattern)
+        self._within = spec.within_us
+        self._ahead, self._back = spec.ahead, spec.back
+        near = len(spec.near)
+        parts = [([], []) if c is None else _parted(c, near) for c in spec.conditions]
+        alone = [conjunction(local) for local, _ in parts]
+        self._alone = [None if c is None else compile_predicate(c) for c in alone]
+        self._always = sum(1 << v for v, c in enumerate(alone) if c is None)
+        rest = [conjunction(others) for _, others in parts]
+        read_later = {p for c in rest if c is not None for p in columns_used(c) if p < near}
+        stored = set(range(len(inputs))) if spec.all_rows else set(spec.partition)
+        stored |= {p for value in (*spec.measures, *spec.past) for p in value.reads}
+        stored |= {p for i, (p, shift) in enumerate(spec.near) if shift or self._ahead or i in read_later}
+        self._stored = StoredColumns(inputs, sorted(stored), _STORED)
+        self._single = {p: StoredColumns(inputs, (p,), _STORED + 2 * i) for i, p in enumerate(self._stored.positions)}
+        self._runs = PatternRuns(self._pattern, spec, rest, inputs) if any(c is not None for c in rest) else None
+        self._counts = any(value.word == "number" for value in spec.measures)
+        self._intake = Intake(inputs)
+        self._keys: KeyEncoder = key_encoder([inputs.fields[p].type for p in spec.partition])
+        self._rows = Vectors([np.int64, np.int64, np.int64, np.int64, *self._stored.dtypes])
+        self._begin: Int64Array = np.zeros(1, dtype=np.int64)  # of each partition, the first row that is not decided
+        self._known: Int64Array = np.zeros(1, dtype=np.int64)  # and the first whose conditions wait for rows behind it
+        self._numbers: Int64Array = np.zeros(1, dtype=np.int64)  # its matches so far, where somebody asks
+        self._open: dict[int, Attempt] = {}
+        self._due: dict[int, int] = {}  # of each partition that waits, the event time that W must have passed
+        self._due_order: list[tuple[int, int]] = []  # the same as a heap, with some that no longer hold
+        self._steps = 0
+        self._failed: list[tuple[int, str]] = []
+
+    def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:
+        """Return where W behind it stands."""
+        watermark = super().attached(watermarks_us, idle)
+        lag = self.spec.lag_us
+        if lag is None:
+            return watermark if watermark == TIME_MAX else TIME_MIN
+        return lagged(watermark, lag)
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Take rows in; give the matches that are decided now."""
+        train = inputs[0]
+        taken = self._intake.take(train, out)
+        lag = self.spec.lag_us
+        behind = lagged_track(taken.track, lag or 0, lag is None) if lag != 0 else taken.track
+        touched, lively = self._add(taken.ready, train, out)
+        found = Found()
+        waiting = self._waiting()
+        for id_ in distinct(np.concatenate((lively, waiting))).tolist():
+            self._scan(id_, found)
+        for at, reason in self._failed:
+            self._report(np.array([at], dtype=np.int64), reason, train, out)
+        self._failed.clear()
+        if found.places:
+            self._emit(train, taken.track, behind, found, out)
+        else:
+            out.emit(progress(train, self.schemas[0], behind))
+        self._forget(distinct(np.concatenate((touched, waiting))))
+
+    # Rows in -------------------------------------------------------------------------------------------------------------
+
+    def _add(self, ready: BufferedRows, train: Train, out: Emitter) -> tuple[Int64Array, Int64Array]:
+        """Store rows and find out what they can be; return the partitions with new rows, and those of them to be gone through.
+
+        In the others no match is waited for, and none of the new rows begins one.
+        """
+        touched, at, ids = _NONE, _NONE, _NONE
+        if len(ready):
+            ids = self._partitions(ready)
+            order = np.argsort(ids, kind="stable")
+            ids = ids[order]
+            if not bool((order[1:] > order[:-1]).all()):
+                ready = ready.take(order)
+            touched = distinct(ids)
+            fixed = [ready.time, ready.ordinal, ready.seq, np.zeros(len(ready), dtype=np.int64)]
+            at = self._rows.append(ids, [*fixed, *self._stored.stored(ready.columns, len(ready))])
+        if self._ahead:
+            at, ids = self._known_now(touched)
+        was = self._begin[touched] < self._known[touched]
+        if len(at):
+            masks = self._masks(at, ids, None if self._ahead else ready, train, out)
+            self._rows.columns[_MASK][at] = masks
+            np.add.at(self._known, ids, 1)
+            able = ids if self._pattern.is_empty else ids[(masks & self._pattern.first) != 0]
+        else:
+            able = _NONE
+        lively = distinct(np.concatenate((touched[was], able)))
+        if self._ahead:  # rows that are not known yet may begin one
+            return touched, distinct(np.concatenate((touched, lively)))
+        quiet = np.setdiff1d(touched, lively, assume_unique=True)
+        self._begin[quiet] = self._known[quiet]
+        return touched, lively
+
+    def _partitions(self, ready: BufferedRows) -> Int64Array:
+        spec = self.spec
+        if not spec.partition:
+            ids = np.zeros(len(ready), dtype=np.int64)
+        else:
+            ids = self._keys.encode([ready.columns[p] for p in spec.partition]).astype(np.int64)
+        count = int(ids.max()) + 1
+        self._rows.reserve_ids(count)
+        missing = count - len(self._begin)
+        if missing > 0:
+            more = np.zeros(max(missing, len(self._begin)), dtype=np.int64)
+            self._begin, self._known, self._numbers = (np.concatenate((a, more)) for a in (self._begin, self._known, self._numbers))
+        return ids
+
+    def _known_now(self, touched: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the rows whose conditions waited for rows behind them and need not wait any more, and their partitions."""
+        watermark, rows = self._intake.watermark, self._rows
+        which = distinct(np.concatenate((touched, self._ripe())))
+        counts = rows.size[which] - self._known[which]
+        at, ids = expanded(rows.start[which] + self._known[which], counts), np.repeat(which, counts)
+        ends = rows.start[ids] + rows.size[ids]
+        known = at + self._ahead < ends
+        if watermark == TIME_MAX:
+            known[:] = True
+        elif self._within is not None:
+            known |= rows.columns[_TIME][at] < watermark - self._within
+        return at[known], ids[known]
+
+    def _ripe(self) -> Int64Array:
+        """Return the partitions for which W has come far enough, or that wait for the end of the stream, which has come."""
+        if self._intake.watermark == TIME_MAX:
+            return np.flatnonzero(self._begin < self._rows.size[: len(self._begin)])
+        self._clean()
+        watermark = self._intake.watermark
+        return distinct(np.array([id_ for due, id_ in self._due_order if due < watermark and self._due.get(id_) == due], dtype=np.int64))
+
+    def _waiting(self) -> Int64Array:
+        """Return the partitions to look at because of W, which no longer wait for it."""
+        found = self._ripe()
+        for id_ in found.tolist():
+            self._due.pop(id_, None)
+        self._clean()
+        return found
+
+    def _clean(self) -> None:
+        """Let go of the first entries of the heap that no longer hold, and of all of them where they are many."""
+        order = self._due_order
+        while order and self._due.get(order[0][1]) != order[0][0]:
+            heapq.heappop(order)
+        if len(order) > 2 * len(self._due) + 64:
+            self._due_order = [(due, id_) for id_, due in self._due.items()]
+            heapq.heapify(self._due_order)
+
+    def _masks(self, at: Int64Array, ids: Int64Array, ready: BufferedRows | None, train: Train, out: Emitter) -> Int64Array:
+        """Return what each row can be, as far as conditions look at rows alone: a bit a variable."""
+        near = NearRows(self, at, ids, ready)
+        masks = np.full(len(at), self._always, dtype=np.int64)
+        for variable, predicate in enumerate(self._alone):
+            if predicate is None:
+                continue
+            context = EvaluationContext()
+            masks |= predicate(near, context).astype(np.int64) << variable
+            for places, reason in context.errors:
+                self._report(at[places], reason, train, out)
+        return masks
+
+    def _report(self, at: Int64Array, reason: str, train: Train, out: Emitter) -> None:
+        """Pass on rows of the arena at which something failed (K8)."""
+        columns = [
+            self._single[p].gathered(self._rows, at)[0] if p in self._single else null_column(f.type, len(at))
+            for p, f in enumerate(self._inputs.fields)
+        ]
+        rows = made_train(train, self._inputs, columns, self._rows.columns[_SEQ][at], self._rows.columns[_TIME][at])
+        out.errors.append(EvaluationErrors(reason, rows))
+
+    def shifted(self, position: int, at: Int64Array, ids: Int64Array, shift: int) -> Column:
+        """Return what rows so many places on have; NULL where the partition has none there, or beyond WITHIN behind its row."""
+        rows = self._rows
+        if shift == 0:
+            return self._single[position].gathered(rows, at)[0]
+        other = at + shift
+        if shift < 0:
+            there = other >= rows.start[ids]
+        else:
+            there = other < rows.start[ids] + rows.size[ids]
+            if self._within is not None:
+                times = rows.columns[_TIME]
+                there &= times[np.where(there, other, at)] - times[at] <= self._within
+        column = self._single[position].gathered(rows, np.where(there, other, at))[0]
+        return with_nulls(column, there)
+
+    def cell(self, position: int, at: int) -> Any:
+        """Return one value of the arena, None for NULL."""
+        place = _STORED + 2 * self._stored.positions.index(position)
+        columns = self._rows.columns
+        return columns[place].item(at) if columns[place + 1].item(at) else None
+
+    def oldest(self, id_: int) -> int:
+        """Return the place of a partition's first row."""
+        return int(self._rows.start[id_])
+
+    def failed_at(self, at: int, reason: str) -> None:
+        """Note that a condition that reads the match could not be computed at a row (K8)."""
+        self._failed.append((at, reason))
+
+    # Matches -------------------------------------------------------------------------------------------------------------
+
+    def _scan(self, id_: int, found: Found) -> None:
+        """Go on in one partition as far as its rows are known."""
+        rows, pattern, within = self._rows, self._pattern, self._within
+        base, watermark, ahead = int(rows.start[id_]), self._intake.watermark, self._ahead
+        size, total = int(self._known[id_]), int(rows.size[id_])
+        begin = int(self._begin[id_])
+        attempt = self._open.pop(id_, None)
+        low = begin if attempt is None else begin + attempt.at
+        mask_column, time_column = rows.columns[_MASK], rows.columns[_TIME]
+        masks, times = mask_column[base + low : base + size].tolist(), time_column[base + low : base + total].tolist()
+        moment = TIME_MIN
+        first, is_empty, runs, step_of = pattern.first, pattern.is_empty, self._runs, pattern.step
+        while True:
+            if attempt is None:
+                if begin < low:
+                    low = begin
+                    masks, times = mask_column[base + low : base + size].tolist(), time_column[base + low : base + total].tolist()
+                if not is_empty:
+                    passed = begin
+                    while begin < size and not masks[begin - low] & first:
+                        begin += 1
+                    if begin > passed:
+                        moment = max(moment, self._moment(times, begin - 1 - low))
+                if begin >= size:
+                    break
+                attempt = Attempt(pattern.quick, runs.begin() if runs is not None else [], 0 if is_empty else -1)
+            start_us = times[begin - low] if begin >= low else int(time_column[base + begin])
+            limit = NEVER if within is None else min(NEVER, start_us + within)
+            place = begin + attempt.at - low
+            stop = size - low
+            state = attempt.state
+            was, dead = place, False
+            if runs is None:
+                best = attempt.best
+                while place < stop and times[place] <= limit:
+                    mask = masks[place]
+                    step = state.steps.get(mask) or step_of(state, mask)  # type: ignore[union-attr]
+                    place += 1
+                    if step.accepted >= 0:
+                        best = place + low - begin
+                    state = step.state
+                    if state is None:
+                        dead = True
+                        break
+                attempt.state, attempt.best = state, best
+            else:
+                while place < stop and times[place] <= limit:
+                    place += 1
+                    if not runs.step(attempt, masks[place - 1], base + begin, place - 1 + low - begin, id_, self):
+                        dead = True
+                        break
+            attempt.at = place + low - begin
+            self._steps += place - was
+            if self._steps > STEPS_MAX:
+                self._steps = 0
+                pause()
+            if place > was:
+                moment = max(moment, self._moment(times, place - 1))
+            if not dead:
+                if place < len(times):
+                    waits = times[place] <= limit
+                else:
+                    waits = watermark <= limit
+                if waits:
+                    self._open[id_] = attempt
+                    break
+                moment = max(moment, limit)
+            begin = self._decided(id_, base, begin, attempt, moment, found)
+            attempt = None
+        self._begin[id_] = begin
+        self._wait_for(id_, base, begin, size, total, attempt)
+
+    def _wait_for(self, id_: int, base: int, begin: int, size: int, total: int, attempt: Attempt | None) -> None:
+        """Note when to look at the partition again although it gets no row."""
+        if self._within is None or begin >= total:
+            return
+        times = self._rows.columns[_TIME]
+        stuck = begin if attempt is None else begin + attempt.at  # a row that is not known, if it is below the total
+        due = min(NEVER, int(times[base + begin]) + self._within)
+        if stuck < total and size < total:
+            due = min(NEVER, int(times[base + size]) + self._within)
+        self._due[id_] = due
+        heapq.heappush(self._due_order, (due, id_))
+
+    def _moment(self, times: list[int], place: int) -> int:
+        """Return the event time by which a row is known: its own, or that of the row which its conditions look ahead to."""
+        if not self._ahead:
+            return times[place]
+        other = place + self._ahead
+        latest = NEVER if self._within is None else min(NEVER, times[place] + self._within)
+        return min(times[other], latest) if other < len(times) else latest
+
+    def _decided(self, id_: int, base: int, begin: int, attempt: Attempt, moment: int, found: Found) -> int:
+        """Note the match, if there is one; return where the next may begin."""
+        if attempt.best < 0:
+            return begin + 1
+        if self._counts:
+            self._numbers[id_] += 1
+        mapped = attempt.mapped
+        if self._runs is None:
+            mapped = self._pattern.mapped(self._rows.columns[_MASK][base + begin : base + begin + attempt.best].tolist())
+        found.add(base + begin, id_, mapped, moment, int(self._numbers[id_]))
+        if not mapped or self.spec.skip is MatchSkip.TO_NEXT:
+            return begin + 1
+        if self.spec.skip is MatchSkip.PAST_LAST:
+            return begin + len(mapped)
+        ends = mapped.find if self.spec.skip is MatchSkip.TO_FIRST else mapped.rfind
+        places = [place for variable in self.spec.skip_to if (place := ends(bytes((variable,)))) >= 0]
+        place = (min if self.spec.skip is MatchSkip.TO_FIRST else max)(places, default=0)
+        if place == 0:
+            found.failed.append(base + begin)
+        return begin + max(1, place)
+
+    # Results out ---------------------------------------------------------------------------------------------------------
+
+    def _emit(self, train: Train, track: Any, behind: Any, found: Found, out: Emitter) -> None:
+        rows = self._rows
+        moments, places = np.array(found.moments, dtype=np.int64), np.array(found.places, dtype=np.int64)
+        order = np.lexsort((rows.columns[_ORDINAL][places], moments))
+        if found.failed:
+            named = "first" if self.spec.skip is MatchSkip.TO_FIRST else "last"
+            reason = f"no row to skip to: the {named} row of the variable is the first of the match, or it has none"
+            self._report(np.array(found.failed, dtype=np.int64), reason, train, out)
+        mapped = [found.mapped[i] for i in order.tolist()]
+        ids, numbers = np.array(found.ids, dtype=np.int64)[order], np.array(found.numbers, dtype=np.int64)[order]
+        matched = MatchedRows(places[order], mapped, ids, numbers)
+        results = matched.results(self.spec)
+        claim(len(results.match) * 16 * (1 + len(self.schemas[0])), "the matches of one step")
+        columns = matched_columns(self.spec, matched, results, self._single, rows)
+        at_item = track.first_reaching(np.clip(moments[order], track.start, track.end - 1) + 1)
+        times = rows.columns[_TIME][results.at]
+        out.emit(made_train(train, self.schemas[0], columns, at_item[results.match], times, behind))
+
+    def _forget(self, ids: Int64Array) -> None:
+        """Let go the rows before those that are not decided, save for what conditions look back to."""
+        if len(ids) == 0:
+            return
+        counts = np.maximum(0, self._begin[ids] - self._back)
+        some = counts > 0
+        ids, counts = ids[some], counts[some]
+        self._rows.drop_front(ids, counts)
+        self._begin[ids] -= counts
+        self._known[ids] -= counts
+        if self.spec.partition and not self._counts:
+            gone = ids[self._rows.size[ids] == 0]
+            if len(gone):
+                self._keys.free(gone)
+
+    # State ---------------------------------------------------------------------------------------------------------------
+
+    def take_up(self, fields: dict[str, Any]) -> None:
+        """Hold what a snapshot had; runs are found again from the rows, when these are looked at next."""
+        super().take_up(fields)
+        self._open.clear()
+        self._due.clear()
+        self._due_order.clear()
+        rows = self._rows
+        for id_ in np.flatnonzero(self._begin < rows.size[: len(self._begin)]).tolist():
+            begin, known, size = int(self._begin[id_]), int(self._known[id_]), int(rows.size[id_])
+            self._wait_for(id_, int(rows.start[id_]), begin, known, size, None)
+
+    def wake_at_us(self) -> int | None:
+        """Return when W must tick: past the oldest row that waits for it, or past the end of a match that may be decided by then."""
+        self._clean()
+        found = [] if self._intake.oldest_us is None else [self._intake.oldest_us + 1]
+        if self._due_order:
+            found.append(self._due_order[0][0] + 1)
+        return min(found, default=None)
+
+    def state_rows(self) -> int:
+        """Return the rows held."""
+        return len(self._intake) + self._rows.live
+
+    def state_bytes(self) -> int:
+        """Return the bytes held."""
+        counters = int(self._begin.nbytes + self._known.nbytes + self._numbers.nbytes)
+        open_ = sum(OPEN_BYTES * (1 + len(attempt.runs)) for attempt in self._open.values())
+        return self._intake.nbytes() + self._rows.nbytes() + self._keys.nbytes() + counters + open_
+
+
+def _parted(condition: Expression, near: int) -> tuple[list[Expression], list[Expression]]:
+    """Return the parts of a condition that look at rows alone, and those that read the match."""
+    parts = conjuncts(condition)
+    return [p for p in parts if max(columns_used(p), default=0) < near], [p for p in parts if max(columns_used(p), default=0) >= near]
