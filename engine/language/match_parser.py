@@ -25,12 +25,11 @@ class MatchParser(WindowParser):
         place = self.place()
         self.expect("MATCH_RECOGNIZE")
         self.expect_symbol(TokenType.L_PAREN, "(", "after MATCH_RECOGNIZE")
-        self._variables = {}
         partition = self.listed(lambda: self.expression_of("a partition key")) if self.takes_phrase("PARTITION", "BY") else ()
         order = self.listed(self.order_item) if self.takes_phrase("ORDER", "BY") else ()
-        measures = self.listed(self._measure) if self.takes("MEASURES") else ()
+        measures = self.listed(self.measure) if self.takes("MEASURES") else ()
         all_rows, shows_empty = self._rows_per_match()
-        skip, skip_to = self._skip() if self.takes("AFTER", "MATCH", "SKIP") else (MatchSkip.PAST_LAST, None)
+        skip, skip_to = self.skip() if self.takes("AFTER", "MATCH", "SKIP") else (MatchSkip.PAST_LAST, None)
         pattern = self._pattern()
         within = self.duration("WITHIN") if self.takes("WITHIN") else None
         subsets = self.listed(self._subset) if self.takes("SUBSET") else ()
@@ -68,7 +67,8 @@ class MatchParser(WindowParser):
             nulls_first = self.choice(("FIRST", "LAST"), "after NULLS") == "FIRST"
         return statements.OrderItem(node, descending, nulls_first, place)
 
-    def _measure(self) -> statements.Measure:
+    def measure(self) -> statements.Measure:
+        """Read one of MEASURES."""
         place = self.place()
         final = None
         if (self.sees("FINAL") or self.sees("RUNNING")) and self._is_name(self.following) and not self._is_as(self.following):
@@ -95,7 +95,8 @@ class MatchParser(WindowParser):
         self.takes("SHOW", "EMPTY", "MATCHES")
         return True, True
 
-    def _skip(self) -> tuple[MatchSkip, statements.Name | None]:
+    def skip(self) -> tuple[MatchSkip, statements.Name | None]:
+        """Read what stands behind AFTER MATCH SKIP."""
         if self.takes("PAST", "LAST", "ROW"):
             return MatchSkip.PAST_LAST, None
         if self.takes("TO", "NEXT", "ROW"):
@@ -125,9 +126,14 @@ class MatchParser(WindowParser):
     def _pattern(self) -> Pattern:
         self.expect("PATTERN", where="in MATCH_RECOGNIZE")
         self.expect_symbol(TokenType.L_PAREN, "(", "after PATTERN")
+        return self.pattern_alone()[1]
+
+    def pattern_alone(self) -> tuple[tuple[str, ...], Pattern]:
+        """Read a pattern and the bracket behind it; return its variables too."""
+        self._variables = {}
         pattern = self._alternatives()
         self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the pattern")
-        return pattern
+        return tuple(self._variables), pattern
 
     def _alternatives(self) -> Pattern:
         parts = [self._sequence()]
@@ -180,7 +186,7 @@ class MatchParser(WindowParser):
         self.expect_symbol(TokenType.R_PAREN, ")", "at the end of PERMUTE")
         if len(parts) > PERMUTED_MAX:
             raise self.problem(f"PERMUTE of more than {PERMUTED_MAX} parts", token, "write the sequences that you want, with |")
-        return ("or", tuple(("then", order) for order in permutations(parts)))
+        return ("or", tuple(("then", order) for order in permutations(parts))) if len(parts) > 1 else parts[0]
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         """Read `*`, `+`, `?`, `{n}`, `{n,}`, `{n,m}` or `{,m}`."""

@@ -16,7 +16,7 @@ from millstream.engine.language import statements
 from millstream.engine.language.definition_parser import DefinitionParser
 from millstream.engine.language.dialect import Millstream
 from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS, check_text, check_tokens
-from millstream.engine.language.recipes import EmitSpec
+from millstream.engine.language.recipes import EmitSpec, MatchSkip, Pattern
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -213,6 +213,22 @@ def parse_window(text: str) -> statements.WindowClause:
 def parse_order(text: str) -> tuple[statements.OrderItem, ...]:
     """Return the keys that `text` is, as they would follow ORDER BY."""
     return _whole(text, lambda parser: parser.listed(parser.order_item))
+
+
+def parse_pattern(text: str) -> tuple[tuple[str, ...], Pattern]:
+    """Return the variables and the row pattern that `text` is, as it would stand in PATTERN ( ), with the bracket behind it."""
+    return _whole(text, lambda parser: parser.pattern_alone())
+
+
+def parse_measure(text: str) -> tuple[exp.Expr, bool]:
+    """Return the measure that `text` is, and whether it is FINAL."""
+    found = _whole(text, lambda parser: parser.measure())
+    return found.expression, bool(found.final)
+
+
+def parse_skip(text: str) -> tuple[MatchSkip, statements.Name | None]:
+    """Return what `text` says behind AFTER MATCH SKIP."""
+    return _whole(text, lambda parser: parser.skip())
 
 
 def parse_emit(text: str) -> EmitSpec:

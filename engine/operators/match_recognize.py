@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import claim, pause
 from millstream.engine.data.arrays import distinct, expanded
@@ -30,7 +29,7 @@ from millstream.engine.expressions.build import conjunction, conjuncts
 from millstream.engine.expressions.compile import compile_predicate
 from millstream.engine.expressions.ir import Expression, columns_used
 from millstream.engine.expressions.kernel import EvaluationContext
-from millstream.engine.language.recipes import MatchRecipe, MatchSkip, MatchSpec
+from millstream.engine.language.recipes import MatchRecipe, MatchSkip
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
 from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.match_values import MatchedRows, matched_columns
@@ -53,7 +52,7 @@ class Attempt:
 
     def __init__(self, state: QuickState, runs: list[Run], best: int) -> None:
         self.at = 0  # the next row
-        self.state: QuickState | None = state
+        self.state = state
         self.runs = runs
         self.best = best  # the rows of the match that stands, -1: none
         self.mapped = b""
@@ -86,6 +85,32 @@ class Found:
         if needed - self.claimed >= limits.CLAIM_BYTES_MIN:
             claim(needed - self.claimed, "the matches of one step")
             self.claimed = needed
+
+
+class Walk:
+    """A way through the rows of one partition, whose places count from the first that is held; that is at `base` in the arena.
+
+    `begin` is the row at which a match is looked for, `size` the rows whose conditions are known, of `total`; `masks` and `times` are
+    theirs from `low` on. `moment` is the event time by which all is known that was looked at.
+    """
+
+    __slots__ = ("_rows", "base", "begin", "begin_us", "id", "low", "masks", "moment", "size", "times", "total")
+
+    def __init__(self, rows: Vectors, id_: int, begin: int, size: int) -> None:
+        self._rows = rows
+        self.id, self.begin, self.size = id_, begin, size
+        self.base, self.total = int(rows.start[id_]), int(rows.size[id_])
+        self.begin_us = int(rows.columns[_TIME][self.base + begin]) if begin < self.total else 0
+        self.low, self.moment = begin, TIME_MIN
+        self.masks: list[int] = []
+        self.times: list[int] = []
+
+    def look_from(self, low: int) -> None:
+        """Take the rows from `low` on out of the arena."""
+        self.low = low
+        columns, start = self._rows.columns, self.base + low
+        self.masks = columns[_MASK][start : self.base + self.size].tolist()
+        self.times = columns[_TIME][start : self.base + self.total].tolist()
 
 
 class NearRows:
@@ -322,87 +347,95 @@ class MatchRecognize(Operator):
 
     def _scan(self, id_: int, found: Found) -> None:
         """Go on in one partition as far as its rows are known."""
-        rows, pattern, within = self._rows, self._pattern, self._within
-        base, watermark, ahead = int(rows.start[id_]), self._intake.watermark, self._ahead
-        size, total = int(self._known[id_]), int(rows.size[id_])
-        begin = int(self._begin[id_])
         attempt = self._open.pop(id_, None)
-        low = begin if attempt is None else begin + attempt.at
-        mask_column, time_column = rows.columns[_MASK], rows.columns[_TIME]
-        masks, times = mask_column[base + low : base + size].tolist(), time_column[base + low : base + total].tolist()
-        moment = TIME_MIN
-        first, is_empty, runs, step_of = pattern.first, pattern.is_empty, self._runs, pattern.step
+        walk = Walk(self._rows, id_, int(self._begin[id_]), int(self._known[id_]))
+        walk.look_from(walk.begin if attempt is None else walk.begin + attempt.at)
         while True:
             if attempt is None:
-                if begin < low:
-                    low = begin
-                    masks, times = mask_column[base + low : base + size].tolist(), time_column[base + low : base + total].tolist()
-                if not is_empty:
-                    passed = begin
-                    while begin < size and not masks[begin - low] & first:
-                        begin += 1
-                    if begin > passed:
-                        moment = max(moment, self._moment(times, begin - 1 - low))
-                if begin >= size:
+                attempt = self._begun(walk)
+                if attempt is None:
                     break
-                attempt = Attempt(pattern.quick, runs.begin() if runs is not None else [], 0 if is_empty else -1)
-            start_us = times[begin - low] if begin >= low else int(time_column[base + begin])
-            limit = NEVER if within is None else min(NEVER, start_us + within)
-            place = begin + attempt.at - low
-            stop = size - low
-            state = attempt.state
-            was, dead = place, False
-            if runs is None:
-                best = attempt.best
-                while place < stop and times[place] <= limit:
-                    mask = masks[place]
-                    step = state.steps.get(mask) or step_of(state, mask)  # type: ignore[union-attr]
-                    place += 1
-                    if step.accepted >= 0:
-                        best = place + low - begin
-                    state = step.state
-                    if state is None:
-                        dead = True
-                        break
-                attempt.state, attempt.best = state, best
-            else:
-                while place < stop and times[place] <= limit:
-                    place += 1
-                    if not runs.step(attempt, masks[place - 1], base + begin, place - 1 + low - begin, id_, self):
-                        dead = True
-                        break
-            attempt.at = place + low - begin
-            self._steps += place - was
-            if self._steps > STEPS_MAX:
-                self._steps = 0
-                pause()
-            if place > was:
-                moment = max(moment, self._moment(times, place - 1))
-            if not dead:
-                if place < len(times):
-                    waits = times[place] <= limit
-                else:
-                    waits = watermark <= limit
-                if waits:
+            limit = NEVER if self._within is None else min(NEVER, walk.begin_us + self._within)
+            before = attempt.at
+            going = self._step_quick(walk, attempt, limit) if self._runs is None else self._step_runs(walk, attempt, limit)
+            self._count(attempt.at - before)
+            place = walk.begin + attempt.at - walk.low
+            if attempt.at > before:
+                walk.moment = max(walk.moment, self._moment(walk.times, place - 1))
+            if going:
+                if walk.times[place] <= limit if place < len(walk.times) else self._intake.watermark <= limit:
                     self._open[id_] = attempt
                     break
-                moment = max(moment, limit)
-            begin = self._decided(id_, base, begin, attempt, moment, found)
+                walk.moment = max(walk.moment, limit)
+            self._decided(walk, attempt, found)
             attempt = None
-        self._begin[id_] = begin
-        self._wait_for(id_, base, begin, size, total, attempt)
+        self._begin[id_] = walk.begin
+        self._wait_for(walk, attempt)
 
-    def _wait_for(self, id_: int, base: int, begin: int, size: int, total: int, attempt: Attempt | None) -> None:
+    def _begun(self, walk: Walk) -> Attempt | None:
+        """Return a new attempt at the next row that can begin a match, None where no row is known that can."""
+        begin, size = walk.begin, walk.size
+        if begin < walk.low:
+            walk.look_from(begin)
+        if not self._pattern.is_empty:
+            low, masks, first = walk.low, walk.masks, self._pattern.first
+            while begin < size and not masks[begin - low] & first:
+                begin += 1
+            if begin > walk.begin:
+                walk.moment = max(walk.moment, self._moment(walk.times, begin - 1 - low))
+                walk.begin = begin
+        if begin >= size:
+            return None
+        walk.begin_us = walk.times[begin - walk.low]
+        return Attempt(self._pattern.quick, [] if self._runs is None else self._runs.begin(), 0 if self._pattern.is_empty else -1)
+
+    def _step_quick(self, walk: Walk, attempt: Attempt, limit: int) -> bool:
+        """Let runs that look at rows alone take rows up to `limit`; return whether one is left."""
+        masks, times, state, best = walk.masks, walk.times, attempt.state, attempt.best
+        begin = walk.begin - walk.low
+        place, stop = begin + attempt.at, walk.size - walk.low
+        while place < stop and times[place] <= limit:
+            mask = masks[place]
+            step = state.steps.get(mask) or self._pattern.step(state, mask)
+            place += 1
+            if step.accepted >= 0:
+                best = place - begin
+            if step.state is None:
+                attempt.at, attempt.best = place - begin, best
+                return False
+            state = step.state
+        attempt.at, attempt.best, attempt.state = place - begin, best, state
+        return True
+
+    def _step_runs(self, walk: Walk, attempt: Attempt, limit: int) -> bool:
+        """The same with runs that read the match."""
+        assert self._runs is not None
+        begin = walk.begin - walk.low
+        place, stop = begin + attempt.at, walk.size - walk.low
+        while place < stop and walk.times[place] <= limit:
+            attempt.at += 1
+            if not self._runs.step(attempt, walk.masks[place], walk.base + walk.begin, place - begin, walk.id, self):
+                return False
+            place += 1
+        return True
+
+    def _count(self, steps: int) -> None:
+        """Look at the time now and then."""
+        self._steps += steps
+        if self._steps > STEPS_MAX:
+            self._steps = 0
+            pause()
+
+    def _wait_for(self, walk: Walk, attempt: Attempt | None) -> None:
         """Note when to look at the partition again although it gets no row."""
-        if self._within is None or begin >= total:
+        if self._within is None or walk.begin >= walk.total:
             return
         times = self._rows.columns[_TIME]
-        stuck = begin if attempt is None else begin + attempt.at  # a row that is not known, if it is below the total
-        due = min(NEVER, int(times[base + begin]) + self._within)
-        if stuck < total and size < total:
-            due = min(NEVER, int(times[base + size]) + self._within)
-        self._due[id_] = due
-        heapq.heappush(self._due_order, (due, id_))
+        due = min(NEVER, int(times[walk.base + walk.begin]) + self._within)
+        if walk.size < walk.total and walk.begin + (0 if attempt is None else attempt.at) < walk.total:  # a row is not known yet
+            due = min(NEVER, int(times[walk.base + walk.size]) + self._within)
+        self._due[walk.id] = due
+        heapq.heappush(self._due_order, (due, walk.id))
 
     def _moment(self, times: list[int], place: int) -> int:
         """Return the event time by which a row is known: its own, or that of the row which its conditions look ahead to."""
@@ -412,26 +445,32 @@ class MatchRecognize(Operator):
         latest = NEVER if self._within is None else min(NEVER, times[place] + self._within)
         return min(times[other], latest) if other < len(times) else latest
 
-    def _decided(self, id_: int, base: int, begin: int, attempt: Attempt, moment: int, found: Found) -> int:
-        """Note the match, if there is one; return where the next may begin."""
+    def _decided(self, walk: Walk, attempt: Attempt, found: Found) -> None:
+        """Note the match, if there is one, and go to where the next may begin."""
         if attempt.best < 0:
-            return begin + 1
+            walk.begin += 1
+            return
         if self._counts:
-            self._numbers[id_] += 1
-        mapped = attempt.mapped
+            self._numbers[walk.id] += 1
+        mapped, first = attempt.mapped, walk.base + walk.begin
         if self._runs is None:
-            mapped = self._pattern.mapped(self._rows.columns[_MASK][base + begin : base + begin + attempt.best].tolist())
-        found.add(base + begin, id_, mapped, moment, int(self._numbers[id_]))
-        if not mapped or self.spec.skip is MatchSkip.TO_NEXT:
-            return begin + 1
-        if self.spec.skip is MatchSkip.PAST_LAST:
-            return begin + len(mapped)
-        ends = mapped.find if self.spec.skip is MatchSkip.TO_FIRST else mapped.rfind
+            mapped = self._pattern.mapped(self._rows.columns[_MASK][first : first + attempt.best].tolist())
+        found.add(first, walk.id, mapped, walk.moment, int(self._numbers[walk.id]))
+        walk.begin += self._skipped(mapped, first, found)
+
+    def _skipped(self, mapped: bytes, first: int, found: Found) -> int:
+        """Return how many rows behind the first of a match the next one may begin."""
+        skip = self.spec.skip
+        if not mapped or skip is MatchSkip.TO_NEXT:
+            return 1
+        if skip is MatchSkip.PAST_LAST:
+            return len(mapped)
+        ends = mapped.find if skip is MatchSkip.TO_FIRST else mapped.rfind
         places = [place for variable in self.spec.skip_to if (place := ends(bytes((variable,)))) >= 0]
-        place = (min if self.spec.skip is MatchSkip.TO_FIRST else max)(places, default=0)
+        place = (min if skip is MatchSkip.TO_FIRST else max)(places, default=0)
         if place == 0:
-            found.failed.append(base + begin)
-        return begin + max(1, place)
+            found.failed.append(first)
+        return max(1, place)
 
     # Results out ---------------------------------------------------------------------------------------------------------
 
@@ -478,8 +517,7 @@ class MatchRecognize(Operator):
         self._due_order.clear()
         rows = self._rows
         for id_ in np.flatnonzero(self._begin < rows.size[: len(self._begin)]).tolist():
-            begin, known, size = int(self._begin[id_]), int(self._known[id_]), int(rows.size[id_])
-            self._wait_for(id_, int(rows.start[id_]), begin, known, size, None)
+            self._wait_for(Walk(rows, id_, int(self._begin[id_]), int(self._known[id_])), None)
 
     def wake_at_us(self) -> int | None:
         """Return when W must tick: past the oldest row that waits for it, or past the end of a match that may be decided by then."""

@@ -17,7 +17,17 @@ from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.plan_writer import to_plan_object
 from millstream.engine.plan.state import operator_name, state_lines
-from millstream.engine.plan.text import attribute_names, emit_text, expression_text, frame_text, window_text
+from millstream.engine.plan.text import (
+    attribute_names,
+    emit_text,
+    expression_text,
+    frame_text,
+    match_condition_text,
+    match_subsets,
+    pattern_text,
+    skip_text,
+    window_text,
+)
 from millstream.engine.plan.windows import FORMED_FIRST, US_PER_WEEK
 
 Rule = tuple[str, str]
@@ -31,6 +41,7 @@ def rules_in_force(planned: PlannedQuery) -> list[Rule]:
         *_joins(nodes),
         *_overs(nodes),
         *_tops(nodes),
+        *_matches(nodes),
         *_times(planned, nodes),
         *_values(nodes),
         *_emission(planned, nodes),
@@ -133,6 +144,23 @@ def _tops(nodes: list[logical.Node]) -> Iterator[Rule]:
     if any(isinstance(n, logical.RunningTop) for n in nodes):
         yield "K13", "NULLs come last in ascending and first in descending order; text sorts by code point"
         yield "K24", "a row counts when it arrives; it goes when a later one pushes it out; of equal rows the earlier arrival stays"
+
+
+def _matches(nodes: list[logical.Node]) -> Iterator[Rule]:
+    for node in nodes:
+        if not isinstance(node, logical.Match):
+            continue
+        spec = node.spec
+        yield "K4", "a row is late for MATCH_RECOGNIZE when its time is below the watermark"
+        yield (
+            "K27",
+            "rows are matched in order of event time, ties by arrival; of the matches from one row the pattern's first choice counts",
+        )
+        if spec.within_us is None:
+            yield "K27", "without WITHIN the watermark behind the matches only moves at the end of the stream"
+        else:
+            yield "K27", f"the last row of a match comes at most {duration_text(spec.within_us)} after the first"
+            yield "K27", f"the watermark behind the matches is {duration_text(spec.lag_us or 0)} behind, as a match may wait that long"
 
 
 def _bound(lower: int | None, upper: int | None) -> str:
@@ -384,6 +412,21 @@ def _over(node: Any) -> str:
     return "; ".join(map(shown, node.parts))
 
 
+def _match(node: Any) -> str:
+    spec, names = node.spec, attribute_names(node.input.attributes)
+    subsets = match_subsets(spec)
+    by = f" by {', '.join(names(p) for p in spec.partition)}" if spec.partition else ""
+    within = "" if spec.within_us is None else f" within {duration_text(spec.within_us)}"
+    rows = "all rows of each match" if spec.all_rows else "one row a match"
+    defined = "; ".join(
+        f"{name} when {match_condition_text(condition, spec, names, subsets)}"
+        for name, condition in zip(spec.variables, spec.conditions, strict=True)
+        if condition is not None
+    )
+    skip = skip_text(spec, subsets).lower()
+    return f"Match {pattern_text(spec.pattern, spec.variables)}{by}{within}, {rows}, then skip {skip}{': ' if defined else ''}{defined}"
+
+
 def _unnest(node: Any) -> str:
     shown = expression_text(node.items, attribute_names(node.input.attributes))
     return f"Unnest {shown}{' with ordinality' if node.numbered else ''}{', rows without items too' if node.outer else ''}"
@@ -424,6 +467,7 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.Top: _top,
     logical.Lag: _lag,
     logical.Over: _over,
+    logical.Match: _match,
     logical.Rank: _rank,
     logical.RunningTop: _running_top,
     logical.Unnest: _unnest,

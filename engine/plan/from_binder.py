@@ -19,7 +19,17 @@ from millstream.engine.expressions.build import conjunction, conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.limits import JOINED_MAX
 from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind, WindowSpec
-from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, MatchItem, Name, NamedItem, SelectQuery, SubqueryItem, UnnestItem
+from millstream.engine.language.statements import (
+    CommonTable,
+    FromItem,
+    JoinItem,
+    MatchItem,
+    Name,
+    NamedItem,
+    SelectQuery,
+    SubqueryItem,
+    UnnestItem,
+)
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import Around, ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join

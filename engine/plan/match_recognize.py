@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from millstream.engine.data.effort import spend
-from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.types import BIGINT, TEXT, DataType
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, transform
@@ -20,7 +20,18 @@ from millstream.engine.language.statements import MatchItem, Measure, Name, Plac
 from millstream.engine.plan.aggregate_binder import AggregateBinder
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.logical import Attribute, Attributes, Match, Node, Project, Role, TableScan, check_append_only, passing, unique_names
+from millstream.engine.plan.logical import (
+    Attribute,
+    Attributes,
+    Match,
+    Node,
+    Project,
+    Role,
+    TableScan,
+    check_append_only,
+    passing,
+    unique_names,
+)
 from millstream.engine.plan.scope import Scope, folded, located
 from sqlglot import exp
 
@@ -287,7 +298,7 @@ def _bound(item: MatchItem, node: Node) -> Node:
         tuple(None if c is None else _settled(c, _PAST, len(values.near)) for c in conditions),
         tuple(values.measures),
         item.skip,
-        () if item.skip_to is None else _skip_to(item.skip_to, item, variables),
+        () if item.skip_to is None else _skip_to(item.skip_to, item.skip, item.pattern, variables),
         item.within_us,
         item.all_rows,
         item.shows_empty,
@@ -332,7 +343,9 @@ def _measured(made: Match, item: MatchItem, measures: Sequence[tuple[Measure, st
     for measure, name, bound in measures:
         settled = _settled(bound, _MEASURE, first)
         same = isinstance(settled, ColumnRef)
-        attribute = replace(made.attributes[settled.position], name=name) if isinstance(settled, ColumnRef) else Attribute(name, settled.type)
+        attribute = (
+            replace(made.attributes[settled.position], name=name) if isinstance(settled, ColumnRef) else Attribute(name, settled.type)
+        )
         twice = any(a.name == name for a in attributes)
         if twice:
             place = measure.place
@@ -340,7 +353,9 @@ def _measured(made: Match, item: MatchItem, measures: Sequence[tuple[Measure, st
         attributes.append(attribute if same else Attribute(name, settled.type))
         expressions.append(settled)
     if not attributes:
-        raise SyntaxProblem("MATCH_RECOGNIZE has no MEASURES and no PARTITION BY, so that it shows nothing", hint="write MEASURES … AS name")
+        raise SyntaxProblem(
+            "MATCH_RECOGNIZE has no MEASURES and no PARTITION BY, so that it shows nothing", hint="write MEASURES … AS name"
+        )
     called = tuple(replace(a, qualifier=qualifier, covered=False, called=None) for a in attributes)
     return Project(attributes=called, input=made, expressions=tuple(expressions))
 
@@ -366,6 +381,78 @@ def _measure_name(measure: Measure) -> str:
         place = measure.place
         raise SyntaxProblem("a measure needs a name", hint="write MEASURES expression AS name", line=place.line, column=place.column)
     return name
+
+
+class MatchReader:
+    """Makes the node of a plan object: conditions and measures in turn, then the whole."""
+
+    def __init__(self, attributes: Attributes, variables: Sequence[str], subsets: Sequence[tuple[str, Sequence[str]]]) -> None:
+        self._names = tuple(variables)
+        names: dict[str, tuple[int, ...]] = {name: (i,) for i, name in enumerate(variables)}
+        for name, parts in subsets:
+            names[name] = tuple(sorted({_known(Name(part), names).text: names[part][0] for part in parts}.values()))
+        self._variables = names
+        self._values = _Values(attributes, names)
+        self._conditions: list[Expression | None] = [None] * len(variables)
+        self._measured: list[str] = []
+
+    def define(self, name: str, node: exp.Expr) -> None:
+        """Add the condition of a variable."""
+        variable = self._variables[_known(Name(name), self._variables).text][0]
+        self._conditions[variable] = MatchExpressionBinder(self._values, variable).condition(node, f"the condition of {name}")
+
+    def measure(self, name: str, node: exp.Expr, final: bool) -> None:
+        """Add a measure that is one value of a match."""
+        before = len(self._values.measures)
+        bound = MatchExpressionBinder(self._values, None, final=final).bind(node)
+        self._added(name, isinstance(bound, ColumnRef) and len(self._values.measures) == before + 1)
+
+    def aggregate(self, name: str, variables: Sequence[str], call: AggregateCall, final: bool) -> None:
+        """Add an aggregate of columns over the rows of some variables."""
+        places = tuple(sorted({self._variables[_known(Name(v), self._variables).text][0] for v in variables}))
+        value = MatchValue(places, call, final=final)
+        new = value not in self._values.measures
+        self._values.measures.append(value)
+        self._added(name, new)
+
+    def _added(self, name: str, is_new: bool) -> None:
+        if not is_new:
+            raise InvalidDefinition(
+                f"{name} is no value of a match, or one that is there already", hint="compute with values in a project above"
+            )
+        self._measured.append(name)
+
+    def node(
+        self,
+        below: Node,
+        partition: tuple[int, ...],
+        pattern: Pattern,
+        skip: tuple[MatchSkip, Name | None],
+        within_us: int | None,
+        all_rows: bool,
+        shows_empty: bool,
+    ) -> Match:
+        """Return the node."""
+        values = self._values
+        if values.extra:
+            raise InvalidDefinition("a match reads columns", hint="compute others in a project below")
+        check_append_only(below, "MATCH_RECOGNIZE")
+        check_pattern(pattern)
+        spec = MatchSpec(
+            partition,
+            self._names,
+            pattern,
+            tuple(values.near),
+            tuple(values.past),
+            tuple(None if c is None else _settled(c, _PAST, len(values.near)) for c in self._conditions),
+            tuple(values.measures),
+            skip[0],
+            () if skip[1] is None else _skip_to(skip[1], skip[0], pattern, self._variables),
+            within_us,
+            all_rows,
+            shows_empty,
+        )
+        return match_node(below, spec, self._measured)
 
 
 # Checks ------------------------------------------------------------------------------------------------------------------
@@ -415,7 +502,9 @@ def _partition(item: MatchItem, scope: Scope) -> tuple[int, ...]:
         if not isinstance(bound, ColumnRef):
             raise located(Unsupported("PARTITION BY takes columns", hint="compute the key in a derived table"), key)
         if not bound.type.is_ordered:
-            problem = TypeProblem(f"values of the type {bound.type} have no order and cannot be a key of PARTITION BY", hint="name their parts")
+            problem = TypeProblem(
+                f"values of the type {bound.type} have no order and cannot be a key of PARTITION BY", hint="name their parts"
+            )
             raise located(problem, key)
         places.append(bound.position)
     if len(places) > KEYS_MAX:
@@ -431,14 +520,22 @@ def _check_order(item: MatchItem, scope: Scope) -> None:
         if number or key.descending or time is None or time.least_us != time.most_us:
             name = next((a.name for a in scope.attributes if a.time == TimeOffset()), None)
             hint = f"write ORDER BY {name}" if name else "leave ORDER BY out"
-            raise _at(key.place, Unsupported("MATCH_RECOGNIZE looks at rows in order of event time only", hint=f"{hint}; arrival breaks ties"))
+            raise _at(
+                key.place, Unsupported("MATCH_RECOGNIZE looks at rows in order of event time only", hint=f"{hint}; arrival breaks ties")
+            )
 
 
-def _check_length(item: MatchItem) -> None:
-    places, longest = pattern_rows(item.pattern)
+def check_pattern(pattern: Pattern) -> int | None:
+    """Return the most rows of a match, None where there is no end; Unsupported for a pattern with too many places."""
+    places, longest = pattern_rows(pattern)
     if places > PATTERN_ROWS_MAX:
         hint = "use *, + or {n,} in place of high numbers"
         raise Unsupported(f"the pattern has {places} places for rows once it is written out, and at most {PATTERN_ROWS_MAX} go", hint=hint)
+    return longest
+
+
+def _check_length(item: MatchItem) -> None:
+    longest = check_pattern(item.pattern)
     if longest is None and item.within_us is None and item.source.window is None:
         hint = "write WITHIN INTERVAL '1' HOUR behind PATTERN ( … ), or [UNBOUNDED] behind the stream's name if it may take any time"
         raise Unsupported("a match of this pattern may have any number of rows, and all of them must be kept", hint=hint)
@@ -446,11 +543,13 @@ def _check_length(item: MatchItem) -> None:
         raise Unsupported("[UNBOUNDED] and WITHIN contradict each other", hint="leave one of them out")
 
 
-def _skip_to(name: Name, item: MatchItem, variables: Variables) -> tuple[int, ...]:
+def _skip_to(name: Name, skip: MatchSkip, pattern: Pattern, variables: Variables) -> tuple[int, ...]:
     target = variables[_known(name, variables).text]
-    first, _ = ends_of(item.pattern, last=False)
-    if item.skip is MatchSkip.TO_FIRST and first <= set(target):
+    first, _ = ends_of(pattern, last=False)
+    if skip is MatchSkip.TO_FIRST and first <= set(target):
         hint = "write AFTER MATCH SKIP TO NEXT ROW, or name a variable behind the first"
-        problem = Unsupported(f"the first {name.text} is always the first row of a match, which would be found again without end", hint=hint)
+        problem = Unsupported(
+            f"the first {name.text} is always the first row of a match, which would be found again without end", hint=hint
+        )
         raise _at(name.place, problem)
     return target

@@ -16,7 +16,16 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT, DataType
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression
-from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
+from millstream.engine.language.parse import (
+    parse_duration_text,
+    parse_emit,
+    parse_expression,
+    parse_measure,
+    parse_order,
+    parse_pattern,
+    parse_skip,
+    parse_window,
+)
 from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, OrderColumn, OverPart
 from millstream.engine.language.statements import Name, NamedItem, Place
 from millstream.engine.plan import logical
@@ -173,6 +182,7 @@ class NodeReader:
             "top": self._top,
             "lag": self._lag,
             "over": self._over,
+            "match": self._match,
             "unnest": self._unnest,
             "rank": self._rank,
         }
@@ -448,6 +458,38 @@ class NodeReader:
             raise InvalidDefinition(f"{path} has a filter that is {scope.attribute(filter_).type}, not BOOLEAN")
         listed = (*signature.options, orders) if orders else signature.options
         return name, AggregateCall(signature.name, places, signature.result, filter_, distinct, listed)
+
+    def _match(self, fields: Fields, outer: bool) -> logical.Node:
+        from millstream.engine.plan.match_recognize import MatchReader  # few plans have one
+
+        self._only(fields, "input", "partition_by", "pattern", "define", "subsets", "skip", "within", "all_rows", "shows_empty", "measures")
+        node = self._input(fields, outer)
+        scope = Scope(node.attributes)
+        written = self._parsed(f"{fields.text('pattern')})", fields.at("pattern"), parse_pattern)
+        skip = self._parsed(fields.text("skip"), fields.at("skip"), parse_skip)
+        within = self._parsed(fields.text("within"), fields.at("within"), parse_duration_text) if fields.has("within") else None
+        reader = MatchReader(node.attributes, written[0], [self._named(value, path) for value, path in fields.items("subsets")])
+        for value, path in fields.items("define"):
+            name, text = _pair(value, path)
+            self._parsed(text, path, lambda t, n=name: reader.define(n, parse_expression(t)))  # type: ignore[misc]
+        for value, path in fields.items("measures"):
+            match value:
+                case [str(name), str(text)]:
+                    self._parsed(text, path, lambda t, n=name: reader.measure(n, *parse_measure(t)))  # type: ignore[misc]
+                case [str(name), list(variables), *call, bool(final)]:
+                    reader.aggregate(name, variables, self._over_call([name, *call], path, scope)[1], final)
+                case _:
+                    raise InvalidDefinition(f"{path} must be [name, text] or [name, [variables], function, …, final]")
+        partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
+        shown = fields.truth("all_rows", False), fields.truth("shows_empty", True)
+        return self._parsed("", fields.path, lambda _: reader.node(node, partition, written[1], skip, within, *shown))
+
+    def _named(self, value: Any, path: str) -> tuple[str, list[str]]:
+        match value:
+            case [str(name), list(parts)] if all(isinstance(part, str) for part in parts):
+                return name, parts
+            case _:
+                raise InvalidDefinition(f"{path} must be [name, [variables]]")
 
     def _unnest(self, fields: Fields, outer: bool) -> logical.Node:
         self._only(fields, "input", "items", "called", "columns", "numbered", "outer")

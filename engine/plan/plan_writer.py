@@ -12,14 +12,25 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.expressions.values import format_timestamp
-from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, JoinKind, WindowKind
+from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, JoinKind, MatchValue, WindowKind
 from millstream.engine.plan import logical
 from millstream.engine.plan.aggregate_binder import unpacked
 from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.plan_objects import PLAN_VERSION
 from millstream.engine.plan.query_options import default_options
 from millstream.engine.plan.steps import aggregate_emit, is_append_only_change
-from millstream.engine.plan.text import attribute_names, emit_text, expression_text, frame_text, window_text
+from millstream.engine.plan.text import (
+    attribute_names,
+    emit_text,
+    expression_text,
+    frame_text,
+    match_condition_text,
+    match_subsets,
+    match_value_text,
+    pattern_text,
+    skip_text,
+    window_text,
+)
 
 Plan = dict[str, Any]
 _NS_PER_US = 1_000
@@ -113,6 +124,7 @@ class _Writer:
             logical.Top: self._top,
             logical.Lag: self._lag,
             logical.Over: self._over,
+            logical.Match: self._match,
             logical.Rank: self._rank,
             logical.RunningTop: self._running_top,
             logical.Unnest: self._unnest,
@@ -272,6 +284,38 @@ class _Writer:
             for p in node.parts
         ]
         return {"op": "over", "parts": parts, "input": self.write(node.input, outer)}
+
+    def _match(self, node: logical.Match, outer: bool) -> Plan:
+        spec, spell, subsets = node.spec, attribute_names(node.input.attributes), match_subsets(node.spec)
+        plan: Plan = {
+            "op": "match",
+            "partition_by": [spell(p) for p in spec.partition],
+            "pattern": pattern_text(spec.pattern, spec.variables),
+            "define": [
+                [name, match_condition_text(condition, spec, spell, subsets)]
+                for name, condition in zip(spec.variables, spec.conditions, strict=True)
+                if condition is not None
+            ],
+            "subsets": [[name, [spec.variables[v] for v in chosen]] for chosen, name in subsets.items()],
+            "skip": skip_text(spec, subsets),
+        }
+        if spec.within_us is not None:
+            plan["within"] = duration_text(spec.within_us)
+        if spec.all_rows:
+            plan["all_rows"], plan["shows_empty"] = True, spec.shows_empty
+
+        def measure(name: str, value: MatchValue) -> list[Any]:
+            c = value.call
+            if c is None:
+                return [name, match_value_text(value, spec, spell, subsets)]
+            condition = None if c.filter is None else spell(c.filter)
+            call = [c.function, [spell(a) for a in c.arguments], condition, c.distinct, list(c.options)]
+            return [name, [spec.variables[v] for v in value.variables], *call, value.final]
+
+        own = node.attributes[len(node.attributes) - len(spec.measures) :]
+        plan["measures"] = [measure(a.name, value) for a, value in zip(own, spec.measures, strict=True)]
+        plan["input"] = self.write(node.input, outer)
+        return plan
 
     def _unnest(self, node: logical.Unnest, outer: bool) -> Plan:
         made = node.attributes[len(node.input.attributes) :]

@@ -56,6 +56,8 @@ def unbounded_state(query: PhysicalQuery) -> tuple[str, ...]:
             found.append("the state of this LAG grows with the number of partitions")
         elif isinstance(recipe, recipes.OverRecipe) and any(map(_keeps_partitions, recipe.parts)):
             found.append("the state of this OVER grows with the number of partitions; RANGE from so much time PRECEDING bounds it")
+        elif isinstance(recipe, recipes.MatchRecipe):
+            found += _match_growth(recipe.spec)
         elif isinstance(recipe, recipes.DistinctRecipe) and recipe.window is None:
             found.append("the state of this DISTINCT grows with the number of different rows; a window bounds it")
         elif isinstance(recipe, recipes.JoinRecipe) and recipe.lower_us is recipe.upper_us is None:
@@ -102,6 +104,8 @@ def state_bound(recipe: Recipe) -> str | None:
         return f"{recipe.offset} rows a partition, {_ABOVE}"
     if isinstance(recipe, recipes.OverRecipe):
         return "; ".join(dict.fromkeys(map(_over_state, recipe.parts)))
+    if isinstance(recipe, recipes.MatchRecipe):
+        return _match_state(recipe.spec)
     if isinstance(recipe, recipes.RelationToStreamRecipe):
         return f"the relation, {_ABOVE.replace('rows', 'changes')}"
     return None
@@ -113,6 +117,22 @@ def _rows(count: int) -> str:
 
 def _keeps_partitions(part: recipes.OverPart) -> bool:
     return bool(part.partition) and (part.frame.by_rank or part.frame.preceding is None)
+
+
+def _match_growth(spec: recipes.MatchSpec) -> list[str]:
+    found = []
+    if spec.within_us is None:
+        found.append("the state of this MATCH_RECOGNIZE may grow without bound, as a match may take any time; WITHIN bounds it")
+    if spec.partition and (spec.back or any(value.word == "number" for value in spec.measures)):
+        what = "PREV" if spec.back else "MATCH_NUMBER"
+        found.append(f"the state of this MATCH_RECOGNIZE grows with the number of partitions, as {what} needs something of each")
+    return found
+
+
+def _match_state(spec: recipes.MatchSpec) -> str:
+    longest = "until they are decided" if spec.within_us is None else f"for {duration_text(spec.lag_us or 0)} at most"
+    back = f"; {_rows(spec.back)} a partition before these, for PREV" if spec.back else ""
+    return f"the rows of matches that are not decided, {longest}{back}; {_ABOVE}"
 
 
 def _over_state(part: recipes.OverPart) -> str:

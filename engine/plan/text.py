@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millstream.engine.data.durations import duration_text, format_duration
@@ -13,7 +13,17 @@ from millstream.engine.expressions.chain import CHAIN
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
 from millstream.engine.expressions.values import format_date, format_decimal, format_timestamp
 from millstream.engine.language.names import quote_name
-from millstream.engine.language.recipes import EmitKind, EmitSpec, FrameSpec, WindowKind, WindowSpec
+from millstream.engine.language.recipes import (
+    EmitKind,
+    EmitSpec,
+    FrameSpec,
+    MatchSkip,
+    MatchSpec,
+    MatchValue,
+    Pattern,
+    WindowKind,
+    WindowSpec,
+)
 from millstream.engine.plan.logical import Attributes
 
 NameOf = Callable[[int], str]
@@ -242,6 +252,79 @@ def frame_text(frame: FrameSpec) -> str:
 
     start = None if frame.preceding is None else -frame.preceding
     return f"{'ROWS' if frame.by_rank else 'RANGE'} BETWEEN {end(start)} AND {end(frame.following)}"
+
+
+_QUANTIFIERS = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+
+
+def pattern_text(pattern: Pattern, variables: Sequence[str], outer: bool = True) -> str:
+    """Return a row pattern as it stands in PATTERN ( … )."""
+    kind = pattern[0]
+    if kind == "row":
+        return quote_name(variables[pattern[1]])
+    if kind == "times":
+        _, part, least, most, reluctant = pattern
+        range_ = f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
+        inner = pattern_text(part, variables, False)
+        inner = f"({inner})" if part[0] == "times" else inner
+        return f"{inner}{_QUANTIFIERS.get((least, most), range_)}{'?' if reluctant else ''}"
+    parts = [pattern_text(part, variables, False) for part in pattern[1]]
+    text = (" " if kind == "then" else " | ").join(parts)
+    return text if outer and parts else f"({text})"
+
+
+def match_value_text(value: MatchValue, spec: MatchSpec, name_of: NameOf, subsets: Mapping[tuple[int, ...], str]) -> str:
+    """Return what a measure or condition reads of a match, for aggregates of one argument at most."""
+    called = "" if not value.variables else subsets.get(value.variables) or spec.variables[value.variables[0]]
+    prefix = f"{quote_name(called)}." if called else ""
+    if value.word:
+        text = "MATCH_NUMBER()" if value.word == "number" else "CLASSIFIER()"
+    elif value.call is not None:
+        call = value.call
+        options = "".join(f", {option}" for option in call.options)
+        listed = ", ".join(f"{prefix}{name_of(a)}" for a in call.arguments) or f"{prefix}*"
+        condition = "" if call.filter is None else f" FILTER (WHERE {prefix}{name_of(call.filter)})"
+        text = f"{call.function.upper()}({'DISTINCT ' if call.distinct else ''}{listed}{options}){condition}"
+    else:
+        assert value.column is not None
+        offset = f", {value.offset}" if value.offset else ""
+        text = f"{'FIRST' if value.first else 'LAST'}({prefix}{name_of(value.column)}{offset})"
+        text = f"PREV({text}, {-value.shift})" if value.shift else text
+    return f"FINAL {text}" if value.final else text
+
+
+def match_condition_text(condition: Expression, spec: MatchSpec, name_of: NameOf, subsets: Mapping[tuple[int, ...], str]) -> str:
+    """Return a condition as it stands in DEFINE."""
+
+    def spell(position: int) -> str:
+        if position >= len(spec.near):
+            return match_value_text(spec.past[position - len(spec.near)], spec, name_of, subsets)
+        column, shift = spec.near[position]
+        return name_of(column) if not shift else f"{'PREV' if shift < 0 else 'NEXT'}({name_of(column)}, {abs(shift)})"
+
+    return expression_text(condition, spell)
+
+
+def match_subsets(spec: MatchSpec) -> dict[tuple[int, ...], str]:
+    """Return a name for each choice of several variables that is read, or skipped to."""
+    found: dict[tuple[int, ...], str] = {}
+    for chosen in (spec.skip_to, *(value.variables for value in (*spec.past, *spec.measures))):
+        if len(chosen) > 1 and chosen not in found:
+            name = "_or_".join(spec.variables[v] for v in chosen)
+            found[chosen] = next(
+                n for n in (name, *(f"{name}_{i}" for i in range(1, 10_000))) if n not in (*spec.variables, *found.values())
+            )
+    return found
+
+
+def skip_text(spec: MatchSpec, subsets: Mapping[tuple[int, ...], str]) -> str:
+    """Return what stands behind AFTER MATCH SKIP."""
+    if spec.skip is MatchSkip.PAST_LAST:
+        return "PAST LAST ROW"
+    if spec.skip is MatchSkip.TO_NEXT:
+        return "TO NEXT ROW"
+    called = subsets.get(spec.skip_to) or spec.variables[spec.skip_to[0]]
+    return f"TO {'FIRST' if spec.skip is MatchSkip.TO_FIRST else 'LAST'} {quote_name(called)}"
 
 
 def _alignment(spec: WindowSpec) -> str:

@@ -97,6 +97,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.RunningTopRecipe: "ROW_NUMBER without a window",
         recipes.LagRecipe: "LAG",
         recipes.OverRecipe: "OVER",
+        recipes.MatchRecipe: "MATCH_RECOGNIZE",
         recipes.RelationToStreamRecipe: "a relation's stream",
         recipes.WindowRecipe: "rows of a window",
         recipes.SplitRecipe: "split",

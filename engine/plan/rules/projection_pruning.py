@@ -57,6 +57,8 @@ def _prune(node: logical.Node, wanted: set[int]) -> tuple[logical.Node, Mapping]
         return _running_top(node, wanted)
     if isinstance(node, logical.Over):
         return _over(node, wanted)
+    if isinstance(node, logical.Match):
+        return _match(node, wanted)
     if isinstance(node, logical.Window) and not node.changes:
         return _window(node, wanted)
     inputs = tuple(_all_kept(below) for below in node.inputs)
@@ -153,6 +155,17 @@ def _over(node: logical.Over, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     )
     own = node.attributes[width:]
     made = replace(node, input=below, parts=parts, attributes=(*_kept(node, below, moved), *own))
+    return made, moved | {width + i: len(below.attributes) + i for i in range(len(own))}
+
+
+def _match(node: logical.Match, wanted: set[int]) -> tuple[logical.Node, Mapping]:
+    """Of ALL ROWS PER MATCH the input's columns stand first; the measures stand last and stay."""
+    width = len(node.input.attributes) if node.spec.all_rows else 0
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | node.spec.reads)
+    spec, own = node.spec.moved(moved), node.attributes[width:]
+    if not width:
+        return replace(node, input=below, spec=spec), _identity(node)
+    made = replace(node, input=below, spec=spec, attributes=(*_kept(node, below, moved), *own))
     return made, moved | {width + i: len(below.attributes) + i for i in range(len(own))}
 
 

@@ -1,6 +1,6 @@
 """MATCH_RECOGNIZE (K27): random patterns, conditions and rows against a reference that tries every way through a pattern.
 
-    python -m tests.engine.operators.test_match_recognize 0 20000          # the same for seeds 0 to 19,999
+python -m tests.engine.operators.test_match_recognize 0 20000          # the same for seeds 0 to 19,999
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.operators.build import build_operator
