@@ -12,7 +12,7 @@ from millstream.engine.data.nearest import did_you_mean, suggest
 from millstream.engine.language.dialect import CLAUSE_WORDS, JOIN_WORDS, RESERVED, UNITS_US, ExpressionParser, interval_text_us, scale_us
 from millstream.engine.language.limits import check_depth
 from millstream.engine.language.names import validate_name
-from millstream.engine.language.statements import Name, Option, Place
+from millstream.engine.language.statements import Name, Option, OrderItem, Place
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -113,7 +113,7 @@ class TokenCursor(ExpressionParser):
     def name(self, what: str, *, check: bool = False) -> Name:
         """Take an identifier: quoted as it stands, else folded to lower case. `check` applies the rule for new names."""
         token = self.current
-        if not token or not self._is_name(token):
+        if not token or not self.is_name(token):
             reserved = token and token.token_type not in _NOT_WORDS and token.text.upper() in RESERVED
             if reserved:
                 article = "an" if what[:1] in "aeiou" else "a"
@@ -139,7 +139,8 @@ class TokenCursor(ExpressionParser):
         return bool(token) and token.token_type not in _NOT_WORDS and token.text.isidentifier()
 
     @staticmethod
-    def _is_name(token: Token) -> bool:
+    def is_name(token: Token) -> bool:
+        """Return whether a token can be a name."""
         if token.token_type == TokenType.IDENTIFIER:
             return True
         word = token.text
@@ -152,7 +153,7 @@ class TokenCursor(ExpressionParser):
         if self.takes_symbol(TokenType.ALIAS):
             return self.name("alias")
         token = self.current
-        if not token or not self._is_name(token):
+        if not token or not self.is_name(token):
             return None
         if token.token_type != TokenType.IDENTIFIER:
             if token.text.upper() in JOIN_WORDS and self.following and self.following.text.upper() in _AFTER_JOIN_WORDS:
@@ -255,6 +256,18 @@ class TokenCursor(ExpressionParser):
         while self.takes_symbol(TokenType.COMMA):
             items.append(read())
         return tuple(items)
+
+    def order_item(self) -> OrderItem:
+        """Read one key of ORDER BY."""
+        place = self.place()
+        node = self.expression_of("an ordering key")
+        descending = self.takes_symbol(TokenType.DESC)
+        if not descending:
+            self.takes_symbol(TokenType.ASC)
+        nulls_first = descending
+        if self.takes("NULLS"):
+            nulls_first = self.choice(("FIRST", "LAST"), "after NULLS") == "FIRST"
+        return OrderItem(node, descending, nulls_first, place)
 
     def slice_from(self, start: int) -> str:
         """Return the source text from offset `start` to the last token taken."""

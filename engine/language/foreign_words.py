@@ -46,7 +46,7 @@ _NESTED = "write {'a': x}, MAP {'k': x} or ARRAY[x, y]"
 _UNNEST = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
 _CLOCK = "answers must not depend on the clock; use CURRENT_WATERMARK(), or the event time of a stream TIMESTAMP BY ARRIVAL"
 _OWN = "write your own: CREATE FUNCTION name (t TEXT) RETURNS TEXT FROM 'file.py'"
-_FOLLOWS = "join what follows what: FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + 10 SECONDS"
+_FOLLOWS = "write FROM s MATCH_RECOGNIZE (… PATTERN (a b+) WITHIN 10 SECONDS DEFINE …), or join: b.ts BETWEEN a.ts AND a.ts + 10 SECONDS"
 _UPSERT = "a row published to a table replaces the row with its key; a row whose column op is '-' deletes it"
 
 STATEMENTS = (
@@ -155,11 +155,6 @@ DEFINITIONS = (
 
 CLAUSES = (
     ("QUALIFY", "Spark", f"filter a derived table: {_ROW_NUMBER}"),
-    (
-        "MATCH_RECOGNIZE (",
-        "Flink, Esper",
-        f"{_FOLLOWS}, or compare with LAG(x) OVER (…)",
-    ),
     ("PATTERN [ …", "Esper", _FOLLOWS),
     ("PIVOT (", "Spark", "write one column for each value: SUM(x) FILTER (WHERE k = 'a') AS a"),
     ("UNPIVOT (", "Spark", "write SELECT 'a' AS k, a AS x FROM s UNION ALL SELECT 'b' AS k, b AS x FROM s"),

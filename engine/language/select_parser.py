@@ -12,8 +12,8 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.values import parse_timestamp
 from millstream.engine.language import statements
 from millstream.engine.language.dialect import CLAUSE_WORDS, QUERY
-from millstream.engine.language.match_parser import MatchParser
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind
+from millstream.engine.language.window_parser import WindowParser
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
@@ -30,7 +30,7 @@ class JoinWords:
     cross: bool = False
 
 
-class FromParser(MatchParser):
+class FromParser(WindowParser):
     """Adds FROM to the cursor. `query` is supplied by the SELECT parser below it.
 
     `history` gathers the streams of a FETCH whose past is asked for; None elsewhere.
@@ -111,7 +111,12 @@ class FromParser(MatchParser):
         if alias is not None and isinstance(item, statements.SubqueryItem):
             item = replace(item, columns=self._called(alias.text))
         source = replace(item, window=window or self.bracket(), alias=alias)
-        return self.match_item(source) if self.sees("MATCH_RECOGNIZE") else source
+        return self._row_pattern(source) if self.sees("MATCH_RECOGNIZE") else source
+
+    def _row_pattern(self, source: statements.NamedItem | statements.SubqueryItem) -> statements.MatchItem:
+        from millstream.engine.language.match_parser import MatchParser  # few queries have one
+
+        return MatchParser(self).item(source)
 
     def _bare_item(self) -> statements.NamedItem | statements.SubqueryItem:
         if self.sees_symbol(TokenType.L_PAREN):
@@ -214,7 +219,7 @@ class FromParser(MatchParser):
         system_time = self._system_time()
         item = replace(named, window=window, alias=self.alias())
         if self.sees("MATCH_RECOGNIZE"):
-            return self.match_item(item), None
+            return self._row_pattern(item), None
         return item, system_time or self._system_time()
 
     def _system_time(self) -> exp.Expr | None:

@@ -34,7 +34,7 @@ from millstream.engine.operators.contract import Emitter, EvaluationErrors, Oper
 from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.match_values import MatchedRows, matched_columns
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.pattern_runs import PatternRuns, Run
+from millstream.engine.operators.pattern_runs import PatternRun, PatternRuns
 from millstream.engine.operators.row_patterns import QuickState, RowPattern
 from millstream.engine.windows.vectors import StoredColumns, Vectors
 
@@ -50,7 +50,7 @@ class Attempt:
 
     __slots__ = ("at", "best", "mapped", "runs", "state")
 
-    def __init__(self, state: QuickState, runs: list[Run], best: int) -> None:
+    def __init__(self, state: QuickState, runs: list[PatternRun], best: int) -> None:
         self.at = 0  # the next row
         self.state = state
         self.runs = runs

@@ -33,7 +33,7 @@ History = tuple[Any, int] | None
 """The variables of the rows so far, the last one outside."""
 
 
-class Run:
+class PatternRun:
     """One way through the pattern: its place, what it has kept, and the variables of its rows."""
 
     __slots__ = ("history", "kept", "place")
@@ -98,21 +98,21 @@ class PatternRuns:
             for variable in range(len(spec.variables))
         ]
 
-    def begin(self) -> list[Run]:
+    def begin(self) -> list[PatternRun]:
         """Return the runs before the first row."""
-        return [Run(place, self._fresh, None) for place in self._pattern.begin if place != ACCEPT]
+        return [PatternRun(place, self._fresh, None) for place in self._pattern.begin if place != ACCEPT]
 
     def step(self, attempt: Attempt, mask: int, begin: int, row: int, id_: int, operator: MatchRecognize) -> bool:
         """Let all runs take a row, `row` behind the one at `begin` of the arena; return whether one is left."""
         pattern = self._pattern
         variables = pattern.variables
-        going: list[tuple[Run, int, Kept]] = []
+        going: list[tuple[PatternRun, int, Kept]] = []
         for run in attempt.runs:
             variable = variables[run.place]
             if mask >> variable & 1:
                 going.append((run, variable, self._with_row(run.kept, variable, begin + row, row, operator)))
         going = self._passing(going, begin, row, id_, operator)
-        found: dict[tuple[int, Kept], Run] = {}
+        found: dict[tuple[int, Kept], PatternRun] = {}
         accepted = False
         for run, variable, kept in going:
             history = (run.history, variable)
@@ -121,7 +121,7 @@ class PatternRuns:
                     attempt.best, attempt.mapped = row + 1, _mapped(history, row + 1)
                     accepted = True
                     break
-                found.setdefault((place, kept), Run(place, kept, history))
+                found.setdefault((place, kept), PatternRun(place, kept, history))
             if accepted:
                 break
         attempt.runs = list(found.values())
@@ -133,8 +133,8 @@ class PatternRuns:
         return bool(attempt.runs)
 
     def _passing(
-        self, going: list[tuple[Run, int, Kept]], begin: int, row: int, id_: int, operator: MatchRecognize
-    ) -> list[tuple[Run, int, Kept]]:
+        self, going: list[tuple[PatternRun, int, Kept]], begin: int, row: int, id_: int, operator: MatchRecognize
+    ) -> list[tuple[PatternRun, int, Kept]]:
         """Return those whose variable's condition holds, each condition evaluated once for all runs."""
         gone: set[int] = set()
         for variable in {v for _, v, _ in going if self._conditions[v] is not None}:

@@ -247,7 +247,7 @@ class FromBinder:
             hint = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
             raise Unsupported("UNNEST reads an item that stands before it", hint=hint, line=place.line, column=place.column, token="UNNEST")
         if isinstance(item, MatchItem):
-            return Side(self._match(item))
+            return Side(self._row_pattern(item))
         assert isinstance(item, NamedItem | SubqueryItem)
         node = self._named(item) if isinstance(item, NamedItem) else self._subquery(item)
         if item.window is None:
@@ -259,7 +259,7 @@ class FromBinder:
         window = bind_window(item.window, node, qualifier)
         return Side(node, window.spec)
 
-    def _match(self, item: MatchItem) -> Node:
+    def _row_pattern(self, item: MatchItem) -> Node:
         from millstream.engine.plan.match_recognize import bind_match  # few queries have one
 
         source = item.source

@@ -182,7 +182,7 @@ class NodeReader:
             "top": self._top,
             "lag": self._lag,
             "over": self._over,
-            "match": self._match,
+            "match": self._row_pattern,
             "unnest": self._unnest,
             "rank": self._rank,
         }
@@ -459,7 +459,7 @@ class NodeReader:
         listed = (*signature.options, orders) if orders else signature.options
         return name, AggregateCall(signature.name, places, signature.result, filter_, distinct, listed)
 
-    def _match(self, fields: Fields, outer: bool) -> logical.Node:
+    def _row_pattern(self, fields: Fields, outer: bool) -> logical.Node:
         from millstream.engine.plan.match_recognize import MatchReader  # few plans have one
 
         self._only(fields, "input", "partition_by", "pattern", "define", "subsets", "skip", "within", "all_rows", "shows_empty", "measures")

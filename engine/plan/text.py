@@ -289,8 +289,13 @@ def match_value_text(value: MatchValue, spec: MatchSpec, name_of: NameOf, subset
         assert value.column is not None
         offset = f", {value.offset}" if value.offset else ""
         text = f"{'FIRST' if value.first else 'LAST'}({prefix}{name_of(value.column)}{offset})"
-        text = f"PREV({text}, {-value.shift})" if value.shift else text
+        text = _moved_text(text, value.shift)
     return f"FINAL {text}" if value.final else text
+
+
+def _moved_text(text: str, shift: int) -> str:
+    count = "" if abs(shift) == 1 else f", {abs(shift)}"
+    return f"{'PREV' if shift < 0 else 'NEXT'}({text}{count})" if shift else text
 
 
 def match_condition_text(condition: Expression, spec: MatchSpec, name_of: NameOf, subsets: Mapping[tuple[int, ...], str]) -> str:
@@ -300,7 +305,7 @@ def match_condition_text(condition: Expression, spec: MatchSpec, name_of: NameOf
         if position >= len(spec.near):
             return match_value_text(spec.past[position - len(spec.near)], spec, name_of, subsets)
         column, shift = spec.near[position]
-        return name_of(column) if not shift else f"{'PREV' if shift < 0 else 'NEXT'}({name_of(column)}, {abs(shift)})"
+        return _moved_text(name_of(column), shift)
 
     return expression_text(condition, spell)
 

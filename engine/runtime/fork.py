@@ -220,6 +220,8 @@ def _belongs_to(operator: RunningOperator) -> Belonging:
     recipe = operator.recipe
     if isinstance(recipe, recipes.KeyedJoinRecipe):
         recipe = replace(recipe, residual=None)
+    if isinstance(recipe, recipes.MatchRecipe):
+        recipe = replace(recipe, spec=replace(recipe.spec, conditions=()))
     if isinstance(recipe, recipes.TableSubqueryRecipe):
         recipe = replace(recipe, steps=())  # they make nothing that is kept
     return recipe, tuple(tuple(field.type for field in cursor.log.schema.fields) for cursor in operator.inputs), outputs

@@ -43,9 +43,7 @@ FLINK = (
     ),
     Typed(
         "SELECT * FROM readings MATCH_RECOGNIZE (PARTITION BY sensor ORDER BY ts MEASURES A.value AS low"
-        " PATTERN (A B) DEFINE B AS B.value > 2)",
-        "SELECT a.value AS low, b.value AS high FROM readings a JOIN readings b"
-        " ON a.sensor = b.sensor AND b.value > 2 AND b.ts BETWEEN a.ts AND a.ts + 10 SECONDS",
+        " PATTERN (A B+? C) WITHIN INTERVAL '1' HOUR DEFINE B AS B.value < A.value, C AS C.value > LAST(B.value, 1))",
     ),
     Typed("CREATE VIEW hot AS SELECT * FROM readings WHERE value > 30", "CREATE STREAM hot AS SELECT * FROM readings WHERE value > 30"),
     Typed("SELECT r.sensor, s.room FROM readings AS r JOIN sensors FOR SYSTEM_TIME AS OF r.ts AS s ON r.sensor = s.sensor"),

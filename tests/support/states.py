@@ -106,6 +106,11 @@ CASES: Mapping[str, str] = {
     " FROM s",
     "over_following": "SELECT k, v, LEAD(t, 2) OVER (PARTITION BY k ORDER BY ts) AS a, SUM(w) OVER (PARTITION BY t ORDER BY ts RANGE"
     " BETWEEN 2 MICROSECONDS PRECEDING AND 4 MICROSECONDS FOLLOWING) AS b FROM s",
+    "match": "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k MEASURES FIRST(t) AS a, SUM(low.v) AS b, LAST(low.w) AS c, COUNT(*) AS n"
+    " AFTER MATCH SKIP TO NEXT ROW PATTERN (top low+ up) WITHIN 12 MICROSECONDS DEFINE low AS v < PREV(v), up AS v > PREV(v))",
+    "match_rows": "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY t MEASURES MATCH_NUMBER() AS number, CLASSIFIER() AS is_, SUM(v) AS total"
+    " ALL ROWS PER MATCH PATTERN (one (two | three)+ four?) WITHIN 20 MICROSECONDS"
+    " DEFINE two AS v > one.v, three AS NEXT(k) = k, four AS MAX(two.v) < v)",
     "istream": "ISTREAM(SELECT t, COUNT(*) AS n FROM s GROUP BY t)",
     "dstream": f"DSTREAM(SELECT k, t FROM s {SLIDING})",
     "dstream_rows": "DSTREAM(SELECT k, t, w FROM s [PARTITION BY k ROWS 2])",
