@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from millstream.engine.chains.program_writer import WHOLE, ChainStage, LeftToKernels, ProgramWriter
 from millstream.engine.data.column import Column, Mask, numpy_dtype
 from millstream.engine.data.train import Train
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.compile import fold
 from millstream.engine.expressions.ir import Call, Cast, Expression, Literal, walk
+from millstream.engine.expressions.program_writer import WHOLE, ChainStage, LeftToKernels, ProgramWriter
 
 COMPACT_BELOW = 8  # gather early when fewer than one row in eight is left
 

@@ -13,18 +13,15 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from millstream.engine.chains.program_writer import WHOLE, ChainStage, LeftToKernels, ProgramWriter
 from millstream.engine.data.column import CellColumn, null_column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Selection, Slot, Train
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.compile import fold
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
+from millstream.engine.expressions.program_writer import ChainStage, LeftToKernels, RowWriter
 
 ROWS_MAX = 16  # with more, the kernels cost as little
-
-_KINDS = frozenset((*WHOLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL, Kind.DOUBLE, Kind.BOOLEAN, Kind.TEXT))
-_COMPARISONS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 Outcome = int | tuple[Any, ...] | None
 """Of one row: the number of stages it passed, or the computed columns of one that passed all; None: ask the kernels."""
@@ -137,10 +134,8 @@ def _written(stages: Sequence[ChainStage], computed: Sequence[Expression], width
     return (writer.program(), tuple(writer.reads)) if writer.reads else (None, ())
 
 
-class _RowWriter(ProgramWriter):
+class _RowWriter(RowWriter):
     """Writes the function of a row, a line a condition or computed column."""
-
-    kinds = _KINDS
 
     def compute(self, expression: Expression) -> str:
         """Add a column, and return its name."""
@@ -162,23 +157,3 @@ class _RowWriter(ProgramWriter):
     def program(self) -> Program:
         """Return the function; `reads` are its arguments."""
         return self.function("row_program", [f"c{position}" for position in self.reads], {})
-
-    def compared(self, function: str, first: str, second: str) -> str:
-        """Write a comparison of two values."""
-        return f"({first} {_COMPARISONS[function]} {second})"
-
-    def connected(self, function: str, parts: Sequence[str]) -> str:
-        """Write AND or OR."""
-        return f"({f' {function} '.join(parts)})"
-
-    def negated(self, part: str) -> str:
-        """Write NOT."""
-        return f"(not {part})"
-
-    def combined(self, call: Call, first: str, second: str) -> str:
-        """Write arithmetic; whole numbers have no end in Python, and what may overflow has not come here."""
-        return f"({first} {call.function} {second})"
-
-    def widened(self, text: str, argument: Expression, target: DataType) -> str:
-        """Write a whole number as another kind of number."""
-        return f"float({text})" if target.kind is Kind.DOUBLE else text

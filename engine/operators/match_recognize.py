@@ -161,6 +161,7 @@ class MatchRecognize(Operator):
         stored |= {p for value in (*spec.measures, *spec.past) for p in value.reads}
         stored |= {p for i, (p, shift) in enumerate(spec.near) if shift or self._ahead or i in read_later}
         self._stored = StoredColumns(inputs, sorted(stored), _STORED)
+        self._places = {p: _STORED + 2 * i for i, p in enumerate(self._stored.positions)}
         self._single = {p: StoredColumns(inputs, (p,), _STORED + 2 * i) for i, p in enumerate(self._stored.positions)}
         self._runs = PatternRuns(self._pattern, spec, rest, inputs) if any(c is not None for c in rest) else None
         self._counts = any(value.word == "number" for value in spec.measures)
@@ -331,9 +332,22 @@ class MatchRecognize(Operator):
 
     def cell(self, position: int, at: int) -> Any:
         """Return one value of the arena, None for NULL."""
-        place = _STORED + 2 * self._stored.positions.index(position)
+        place = self._places[position]
         columns = self._rows.columns
         return columns[place].item(at) if columns[place + 1].item(at) else None
+
+    def near_cell(self, position: int, at: int, id_: int) -> Any:
+        """Return one value of the columns `near`."""
+        source, shift = self.spec.near[position]
+        if shift == 0:
+            return self.cell(source, at)
+        start, size = int(self._rows.start[id_]), int(self._rows.size[id_])
+        other, times = at + shift, self._rows.columns[_TIME]
+        if not start <= other < start + size:
+            return None
+        if shift > 0 and self._within is not None and times.item(other) - times.item(at) > self._within:
+            return None
+        return self.cell(source, other)
 
     def oldest(self, id_: int) -> int:
         """Return the place of a partition's first row."""

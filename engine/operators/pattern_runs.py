@@ -6,7 +6,7 @@ the pattern that have kept the same have the same future, so the first one stand
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +16,11 @@ from millstream.engine.data.errors import BoundReached
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.types import DataType, Kind
-from millstream.engine.expressions.compile import compile_predicate
-from millstream.engine.expressions.ir import Expression
+from millstream.engine.expressions.bounds import may_fail
+from millstream.engine.expressions.compile import compile_predicate, fold
+from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal, walk
 from millstream.engine.expressions.kernel import EvaluationContext
+from millstream.engine.expressions.program_writer import LeftToKernels, RowWriter
 from millstream.engine.language.recipes import MatchSpec, MatchValue
 from millstream.engine.operators.row_patterns import ACCEPT, RowPattern
 
@@ -81,6 +83,53 @@ def _place_of(value: MatchValue, places: tuple[int, ...]) -> int:
     return places[value.offset if value.first else -1 - value.offset]
 
 
+class _ConditionWriter(RowWriter):
+    """Writes a condition on values none of which is NULL, NaN or infinite: then DOUBLEs compare as Python does."""
+
+    def _double_comparison(self, function: str, left: Expression, right: Expression) -> str:
+        if not all(isinstance(side, ColumnRef | Literal | Cast) or _is_one_step(side) for side in (left, right)):
+            raise LeftToKernels
+        return self.compared(function, self.text(left), self.text(right))
+
+
+def _is_one_step(side: Expression) -> bool:
+    """Arithmetic on finite values, which may become infinite but not NaN."""
+    return isinstance(side, Call) and all(isinstance(a, ColumnRef | Literal | Cast) for a in side.arguments)
+
+
+class _QuickCondition:
+    """A condition as a Python function of the values at `reads`; these may be NULL or odd, and then the kernels answer."""
+
+    def __init__(self, function: Callable[..., bool], reads: tuple[int, ...], doubles: tuple[int, ...]) -> None:
+        self.function = function
+        self.reads = reads
+        self.doubles = doubles  # which of them must be looked at
+
+    def holds(self, values: list[Any]) -> bool | None:
+        """Return the answer, None where it is the kernels'."""
+        if None in values:
+            return None
+        for place in self.doubles:
+            if values[place] - values[place] != 0.0:
+                return None
+        return self.function(*values)
+
+
+def _quick(condition: Expression, width: int) -> _QuickCondition | None:
+    """Return the condition as a function, None where it is left to the kernels; `width` columns are read at most."""
+    if may_fail(condition):
+        return None
+    writer = _ConditionWriter(width)
+    try:
+        writer.lines.append(f"return {writer.text(fold(condition))}")
+    except LeftToKernels:
+        return None
+    reads = tuple(writer.reads)
+    types = {e.position: e.type for e in walk(condition) if isinstance(e, ColumnRef)}
+    function = writer.function("condition", [f"c{p}" for p in reads], {})
+    return _QuickCondition(function, reads, tuple(i for i, p in enumerate(reads) if types[p].kind is Kind.DOUBLE))
+
+
 class PatternRuns:
     """Steps the runs of an attempt over rows. `conditions` are those parts that read the match, None where a variable has none."""
 
@@ -88,6 +137,9 @@ class PatternRuns:
         self._pattern = pattern
         self._spec = spec
         self._conditions = [None if c is None else compile_predicate(c) for c in conditions]
+        self._near = len(spec.near)
+        width = self._near + len(spec.past)
+        self._quick = [None if c is None else _quick(c, width) for c in conditions]
         self._types: list[DataType | None] = [
             inputs.fields[v.call.arguments[0]].type if v.call is not None and v.call.arguments else None for v in spec.past
         ]
@@ -141,6 +193,11 @@ class PatternRuns:
             predicate = self._conditions[variable]
             assert predicate is not None
             asked = [i for i, (_, v, _) in enumerate(going) if v == variable]
+            quick = self._quick[variable]
+            if quick is not None:
+                asked = self._asked_quickly(quick, asked, going, gone, (begin, row, id_), operator)
+                if not asked:
+                    continue
             rows = _Rows(self, operator, begin + row, id_, begin, [going[i][2] for i in asked])
             context = EvaluationContext()
             holds = predicate(rows, context)
@@ -148,6 +205,47 @@ class PatternRuns:
             if context.errors:
                 operator.failed_at(begin + row, context.errors[0][1])
         return [one for i, one in enumerate(going) if i not in gone] if gone else going
+
+    def _asked_quickly(
+        self,
+        condition: _QuickCondition,
+        asked: list[int],
+        going: list[tuple[PatternRun, int, Kept]],
+        gone: set[int],
+        at: tuple[int, int, int],
+        operator: MatchRecognize,
+    ) -> list[int]:
+        """Ask one run after the other; return those that the kernels must be asked about."""
+        begin, row, id_ = at
+        known = {p: operator.near_cell(p, begin + row, id_) for p in condition.reads if p < self._near}
+        left = []
+        for i in asked:
+            kept = going[i][2]
+            values = [known[p] if p < self._near else self._cell(p - self._near, kept, begin, id_, operator) for p in condition.reads]
+            held = condition.holds(values)
+            if held is None:
+                left.append(i)
+            elif not held:
+                gone.add(i)
+        return left
+
+    def _cell(self, place: int, kept: Kept, begin: int, id_: int, operator: MatchRecognize) -> Any:
+        """Return what a run has kept as Python's value, None for NULL."""
+        value = self._spec.past[place]
+        if value.call is None:
+            assert value.column is not None
+            found = _place_of(value, kept[place])
+            at = begin + found + value.shift
+            return None if found < 0 or at < operator.oldest(id_) else operator.cell(value.column, at)
+        count, total = kept[place]
+        if value.call.function == "count":
+            return count
+        if count == 0:
+            return None
+        if value.call.type.kind is Kind.INTERVAL:
+            answer = self.answers(place, [kept[place]])
+            return answer.values.item(0) if answer.valid is None or answer.valid.item(0) else None
+        return float(total) / count if value.call.function == "avg" else total
 
     def _with_row(self, kept: Kept, variable: int, at: int, row: int, operator: MatchRecognize) -> Kept:
         """Return what is kept once a row is mapped to a variable."""

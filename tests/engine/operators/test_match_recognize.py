@@ -10,6 +10,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ NAMES = ("a", "b", "c", "d")
 def compared(left: Any, sign: str, right: Any) -> bool | None:
     if left is None or right is None:
         return None
+    left, right = ((isinstance(v, float) and isnan(v), 0 if isinstance(v, float) and isnan(v) else v) for v in (left, right))
     return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right, "=": left == right}[sign]
 
 
@@ -65,6 +67,13 @@ def conditions(own: str, used: list[str], dice: random.Random) -> tuple[str, Cal
             (f"MAX(v) - MIN(v) <= {abs(n)}", lambda s: compared(_span(s), "<=", abs(n)), 0),
             (f"PREV(FIRST({other}.v)) {sign} v", lambda s: compared(s.first("v", other, back=1), sign, s.last("v")), 0),
             (f"w = {other}.w", lambda s: compared(s.last("w"), "=", s.last("w", other)), 0),
+            (f"d {sign} {other}.d", lambda s: compared(s.last("d"), sign, s.last("d", other)), 0),
+            (f"d * 2 {sign} FIRST(d) + 1", lambda s: compared(_twice(s.last("d")), sign, _more(s.first("d"))), 0),
+            (
+                f"{n} {sign} MAX({other}.d) OR d < 1",
+                lambda s: either(compared(n, sign, _most(s.values("d", other))), compared(s.last("d"), "<", 1)),
+                0,
+            ),
             (f"SUM(v) FILTER (WHERE w = 'x') {sign} {n}", lambda s: compared(_summed_x(s), sign, n), 0),
         ]
     )
@@ -88,6 +97,14 @@ def _last_or_single(sign: str, own: str) -> Callable[[Seen], bool]:
 
 def _more(value: Any) -> Any:
     return None if value is None else value + 1
+
+
+def _twice(value: Any) -> Any:
+    return None if value is None else value * 2
+
+
+def _most(values: list[Any]) -> Any:
+    return max((v for v in values if v is not None), key=lambda v: (isnan(v), v), default=None)
 
 
 def _span(s: Seen) -> Any:
@@ -178,12 +195,21 @@ class Case:
         for number in range(dice.randint(1, 24)):
             now += dice.choice([0, 1, 1, 2, 5, -1, -3])
             value, word = dice.choice([0, 1, 2, 3, 4, None]), dice.choice(["x", "y", None])
-            rows.append({"ts": now, "n": number, "k": dice.choice(["p", "p", "q", None]), "v": value, "w": word})
+            rows.append(
+                {
+                    "ts": now,
+                    "n": number,
+                    "k": dice.choice(["p", "p", "q", None]),
+                    "v": value,
+                    "w": word,
+                    "d": dice.choice([0.5, 1.5, -0.0, nan, inf, None]),
+                }
+            )
         return rows
 
     @property
     def created(self) -> str:
-        return f"CREATE STREAM s (ts BIGINT, n INT, k TEXT, v INT, w TEXT) TIMESTAMP BY ts UNIT s DELAY {self.delay} SECONDS"
+        return f"CREATE STREAM s (ts BIGINT, n INT, k TEXT, v INT, w TEXT, d DOUBLE) TIMESTAMP BY ts UNIT s DELAY {self.delay} SECONDS"
 
     def wanted(self) -> list[tuple[Any, ...]]:
         seconds = [{**row, "ts": row["ts"]} for row in self.rows]
@@ -198,7 +224,7 @@ class Case:
         places = range(len(match.mapped)) if match.mapped else range(1 if self.shows_empty else 0)
         return [
             (
-                *(match.rows[match.start + p][c] for c in ("ts", "n", "k", "v", "w")),
+                *(match.rows[match.start + p][c] for c in ("ts", "n", "k", "v", "w", "d")),
                 *shown(match.seen(self.question, None if self.finals or not match.mapped else p + 1)),
             )
             for p in places
@@ -236,8 +262,8 @@ def check(seed: int) -> bool:
         if "is always the first row" in str(error):
             return False
         raise
-    wanted = case.wanted()
-    found = [tuple(float(v) if hasattr(v, "as_tuple") else v for v in row) for row in case.found(random.Random(seed))]
+    wanted = [tuple("nan" if v != v else v for v in row) for row in case.wanted()]
+    found = [tuple(float(v) if hasattr(v, "as_tuple") else "nan" if v != v else v for v in row) for row in case.found(random.Random(seed))]
     assert found == wanted, f"seed {seed}: {case.text}\n{case.rows}\nfound  {found}\nwanted {wanted}"
     return bool(wanted)
 

@@ -1,4 +1,4 @@
-"""Writes the expressions of a chain down as Python source, for programs of a row (`row_program.py`) or of columns (`column_program.py`).
+"""Writes expressions down as Python source: for programs of a chain's rows or columns (`chains`), and for conditions on one run of a match.
 
 Both know only what cannot fail, on values that are never NULL: comparisons, AND, OR, NOT, arithmetic. What they do not know, they leave
 to the kernels, so there is one meaning of an expression and each program is a short way to it.
@@ -18,11 +18,11 @@ from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, 
 NODES_MAX = 200  # of all expressions: Python's own compiler has bounds, and a long program is no short way
 
 WHOLE = frozenset((Kind.INT, Kind.BIGINT))
+ChainStage = tuple[Sequence[Expression], Expression | None]
+"""The columns that a stage of a chain computes, which stand behind the entering ones, and perhaps a condition."""
+
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _OPPOSITE = {">": "<=", ">=": "<"}
-
-ChainStage = tuple[Sequence[Expression], Expression | None]
-"""The columns that a stage computes, which stand behind the entering ones, and perhaps a condition."""
 
 
 class LeftToKernels(Exception):
@@ -142,3 +142,32 @@ class ProgramWriter(ABC):
 
 def _alike(left: DataType, right: DataType) -> bool:
     return left.kind is right.kind or (left.kind in WHOLE and right.kind in WHOLE)
+
+
+_COMPARISONS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+class RowWriter(ProgramWriter):
+    """Writes for the values of one row, as Python has them."""
+
+    kinds = frozenset((*WHOLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL, Kind.DOUBLE, Kind.BOOLEAN, Kind.TEXT))
+
+    def compared(self, function: str, first: str, second: str) -> str:
+        """Write a comparison of two values."""
+        return f"({first} {_COMPARISONS[function]} {second})"
+
+    def connected(self, function: str, parts: Sequence[str]) -> str:
+        """Write AND or OR."""
+        return f"({f' {function} '.join(parts)})"
+
+    def negated(self, part: str) -> str:
+        """Write NOT."""
+        return f"(not {part})"
+
+    def combined(self, call: Call, first: str, second: str) -> str:
+        """Write arithmetic; whole numbers have no end in Python, and what may overflow has not come here."""
+        return f"({first} {call.function} {second})"
+
+    def widened(self, text: str, argument: Expression, target: DataType) -> str:
+        """Write a whole number as another kind of number."""
+        return f"float({text})" if target.kind is Kind.DOUBLE else text
