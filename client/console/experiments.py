@@ -1,7 +1,7 @@
 """The papers' experiments: what was found, as docs/experiments.md tells it, and a run of one of them again.
 
-A run is `millstream experiment run NAME --scale reduced`, one at a time for all pages. It belongs to the console, not to the page that began
-it: another page sees how far it is, and may stop it.
+A run is `millstream experiment run NAME --scale reduced`, one at a time for all pages. It belongs to the console, not to the page that
+began it: another page sees how far it is, and may stop it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page's files, which `make console` bundles and the wheel has; and the rules under which a browser runs them.
 
-With the page come the experiments as docs/experiments.md tells of them, and their figures, compressed: so an installed console has them too.
+With the page come docs/experiments.md and its figures, compressed: so an installed console has them too.
 """
 
 from __future__ import annotations
