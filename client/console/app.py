@@ -57,13 +57,17 @@ class Desk:
         self._watches: dict[str, Watch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def begin(self) -> None:
-        """Look with the console's own token from now on, so that the first page finds a past; not where the server refuses it."""
+    async def begin(self) -> str:
+        """Look with the console's own token from now on, so that the first page finds a past. Return what stands in the way."""
         try:
             role = await self.role_of(self._own_token)
-        except MillstreamError:
-            return  # the first page that is let in begins
+        except MillstreamError as error:  # the first page that is let in begins
+            if self._own_token is None and error.code == "unauthorized":
+                return ""
+            refused = "the server refuses MILLSTREAM_TOKEN" if error.code == "unauthorized" else "the console cannot look yet"
+            return f"{refused}: {error}; the first page that is let in begins"
         self.watch(role, self._own_token, stays=True)
+        return ""
 
     async def role_of(self, token: str | None) -> str:
         """Return what a token grants. MillstreamError when the server refuses it."""

@@ -77,18 +77,16 @@ async def _whole(pipe: asyncio.StreamReader, what: str, hint: str) -> bytes:
 
 
 async def _hear(pipe: asyncio.StreamReader, said: list[str], hear: Callable[[str], None]) -> None:
+    """Hear line by line; of a line that is too long, the end is enough."""
+    begun = b""
     while True:
-        try:
-            line = await pipe.readuntil(b"\n")
-        except asyncio.IncompleteReadError as end:
-            line = end.partial
-        except asyncio.LimitOverrunError as long:
-            await pipe.readexactly(long.consumed)  # of a line that is too long, the end is enough
-            continue
-        if not line:
+        piece = await pipe.read(LINE_BYTES_MAX)
+        *lines, begun = (begun + (piece or b"\n")).split(b"\n")
+        begun = begun[-LINE_BYTES_MAX:]
+        for line in lines:
+            if text := line.decode(errors="replace").strip():
+                said.append(text)
+                del said[:-LINES_KEPT]
+                hear(text)
+        if not piece:
             return
-        text = line.decode(errors="replace").strip()
-        if text:
-            said.append(text)
-            del said[:-LINES_KEPT]
-            hear(text)
