@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,13 @@ async def _serve(settings: ConsoleSettings, say: Say, stop_by: Callable[[Callabl
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+
+    def end() -> None:
+        with suppress(RuntimeError):  # the loop has ended by itself
+            loop.call_soon_threadsafe(stop.set)
+
     if stop_by is not None:
-        stop_by(lambda: loop.call_soon_threadsafe(stop.set))
+        stop_by(end)
     async with running(settings, say) as address:
         say(f"the console is at {address}")
         await stop.wait()

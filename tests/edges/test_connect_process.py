@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import socket
 from pathlib import Path
@@ -84,6 +85,7 @@ class Heard:
 def test_a_console_that_lacks_something_says_so_and_is_not_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     load = files.load
     monkeypatch.setattr(files, "load", lambda folder: load(tmp_path))
     assert run_command(["console", "--with-parent", "--server", "127.0.0.1:1"]) == os.EX_CONFIG
