@@ -13,7 +13,7 @@ from millstream.client.errors import MillstreamError
 
 BUNDLE = Path(__file__).parent / "bundle"
 PAGE = "index.html"
-EXPERIMENTS = "experiments.md"
+EXPERIMENTS = "experiments.txt"
 PACKED = ".gz"
 NONCE = "{{nonce}}"  # in the page, where the number goes by which the editor's styles are let in
 TYPES = {

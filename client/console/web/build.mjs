@@ -19,7 +19,7 @@ await build({
   logLevel: "warning",
 });
 await copyFile("index.html", `${out}/index.html`);
-await copyFile(`${docs}/experiments.md`, `${out}/experiments.md`);
+await copyFile(`${docs}/experiments.md`, `${out}/experiments.txt`);
 for (const figure of await readdir(`${docs}/experiments`)) {
   if (figure.endsWith(".svg")) await writeFile(`${out}/experiment-${figure}.gz`, gzipSync(await readFile(`${docs}/experiments/${figure}`), { level: 9 }));
 }

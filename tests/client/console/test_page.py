@@ -118,13 +118,35 @@ def test_the_page_goes_on_when_the_server_is_back() -> None:
 def test_a_table_of_hundreds_has_only_the_rows_in_view_and_finds_one() -> None:
     async def test(shown: Shown) -> None:
         page = shown.page
-        await shown.run(READINGS, *(f"CREATE QUERY q{number} AS SELECT value + {number} AS v FROM readings" for number in range(500)))
+        await shown.run(
+            READINGS,
+            "CREATE STREAM others (value DOUBLE)",
+            "CREATE CLASS gold PRIORITY 6",
+            *(
+                f"CREATE QUERY q{number} WITH (class = '{'default' if number % 10 else 'gold'}') AS "
+                f"SELECT value + {number} AS v FROM {'others' if number < 100 else 'readings'}"
+                for number in range(500)
+            ),
+        )
         table = page.get_by_role("table", name="Queries")
         await page.get_by_role("status").get_by_text("500", exact=True).wait_for()
         assert await table.locator("tbody tr:not(.space)").count() < 40
         await page.get_by_role("searchbox", name="Search in Queries").fill("q49")
         await page.get_by_text("11 of 500").wait_for()
+        await page.get_by_label("Group Queries").select_option("by class")
+        await table.get_by_role("cell", name="▸ default: 10", exact=True).wait_for()
         await page.get_by_role("searchbox", name="Search in Queries").fill("")
+        await table.get_by_role("cell", name="▸ gold: 50", exact=True).click()
+        await table.get_by_role("cell", name="▾ gold: 50", exact=True).wait_for()
+        await table.get_by_role("cell", name="q20", exact=True).wait_for()
+        await page.get_by_label("Group Queries").select_option("by stream")
+        await table.get_by_role("cell", name="▸ others: 100", exact=True).wait_for()
+        await table.locator("tbody tr[tabindex='0']").focus()
+        await page.keyboard.press("End")
+        await page.keyboard.press("Enter")
+        await table.get_by_role("cell", name="▾ readings: 400", exact=True).wait_for()
+        assert await shown.faults() == []
+        await page.get_by_label("Group Queries").select_option("not grouped")
         await table.locator("tbody tr[tabindex='0']").focus()
         await page.keyboard.press("End")
         await page.keyboard.press("Enter")
