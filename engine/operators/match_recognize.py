@@ -35,7 +35,7 @@ from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.match_values import MatchedRows, matched_columns
 from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.pattern_runs import PatternRun, PatternRuns
-from millstream.engine.operators.row_patterns import QuickState, RowPattern
+from millstream.engine.operators.row_patterns import QuickState, QuickStep, RowPattern, mapped_by
 from millstream.engine.windows.vectors import StoredColumns, Vectors
 
 _TIME, _ORDINAL, _SEQ, _MASK, _STORED = range(5)  # the columns of the arena
@@ -46,40 +46,36 @@ OPEN_BYTES = 200  # about what the runs of one partition take
 
 
 class Attempt:
-    """What has been found out about the match that begins at a partition's first undecided row. Places count from that row."""
+    """What has been found out about the match that begins at a partition's first undecided row. Places count from that row.
 
-    __slots__ = ("at", "best", "mapped", "runs", "state")
+    `trail` are the steps of rows so far, where runs look at rows alone.
+    """
+
+    __slots__ = ("at", "best", "mapped", "runs", "state", "trail")
 
     def __init__(self, state: QuickState, runs: list[PatternRun], best: int) -> None:
         self.at = 0  # the next row
         self.state = state
+        self.trail: list[QuickStep] = []
         self.runs = runs
         self.best = best  # the rows of the match that stands, -1: none
         self.mapped = b""
 
 
 class Found:
-    """The matches of one call, in lists side by side. `places` are those of first rows in the arena."""
+    """The matches of one call; a place is that of the first row in the arena."""
 
-    __slots__ = ("claimed", "failed", "ids", "mapped", "moments", "numbers", "places", "rows")
+    __slots__ = ("claimed", "failed", "matches", "rows")
 
     def __init__(self) -> None:
-        self.places: list[int] = []
-        self.ids: list[int] = []
-        self.moments: list[int] = []
-        self.mapped: list[bytes] = []
-        self.numbers: list[int] = []
+        self.matches: list[tuple[int, int, bytes, int, int]] = []  # place, partition, variables of its rows, moment, number
         self.failed: list[int] = []  # places of matches with no row to skip to
         self.rows = 0
         self.claimed = 0
 
     def add(self, place: int, id_: int, mapped: bytes, moment: int, number: int) -> None:
         """Add a match, and ask for what its rows will need."""
-        self.places.append(place)
-        self.ids.append(id_)
-        self.mapped.append(mapped)
-        self.moments.append(moment)
-        self.numbers.append(number)
+        self.matches.append((place, id_, mapped, moment, number))
         self.rows += len(mapped)
         needed = 32 * self.rows
         if needed - self.claimed >= limits.CLAIM_BYTES_MIN:
@@ -172,8 +168,10 @@ class MatchRecognize(Operator):
         self._known: Int64Array = np.zeros(1, dtype=np.int64)  # and the first whose conditions wait for rows behind it
         self._numbers: Int64Array = np.zeros(1, dtype=np.int64)  # its matches so far, where somebody asks
         self._open: dict[int, Attempt] = {}
+        self._open_runs = 0
         self._due: dict[int, int] = {}  # of each partition that waits, the event time that W must have passed
         self._due_order: list[tuple[int, int]] = []  # the same as a heap, with some that no longer hold
+        self._skip_to = [bytes((variable,)) for variable in spec.skip_to]
         self._steps = 0
         self._failed: list[tuple[int, str]] = []
 
@@ -199,7 +197,7 @@ class MatchRecognize(Operator):
         for at, reason in self._failed:
             self._report(np.array([at], dtype=np.int64), reason, train, out)
         self._failed.clear()
-        if found.places:
+        if found.matches:
             self._emit(train, taken.track, behind, found, out)
         else:
             out.emit(progress(train, self.schemas[0], behind))
@@ -362,6 +360,7 @@ class MatchRecognize(Operator):
     def _scan(self, id_: int, found: Found) -> None:
         """Go on in one partition as far as its rows are known."""
         attempt = self._open.pop(id_, None)
+        self._open_runs -= 0 if attempt is None else len(attempt.runs)
         walk = Walk(self._rows, id_, int(self._begin[id_]), int(self._known[id_]))
         walk.look_from(walk.begin if attempt is None else walk.begin + attempt.at)
         while True:
@@ -379,6 +378,7 @@ class MatchRecognize(Operator):
             if going:
                 if walk.times[place] <= limit if place < len(walk.times) else self._intake.watermark <= limit:
                     self._open[id_] = attempt
+                    self._open_runs += len(attempt.runs)
                     break
                 walk.moment = max(walk.moment, limit)
             self._decided(walk, attempt, found)
@@ -405,13 +405,14 @@ class MatchRecognize(Operator):
 
     def _step_quick(self, walk: Walk, attempt: Attempt, limit: int) -> bool:
         """Let runs that look at rows alone take rows up to `limit`; return whether one is left."""
-        masks, times, state, best = walk.masks, walk.times, attempt.state, attempt.best
+        masks, times, state, best, trail = walk.masks, walk.times, attempt.state, attempt.best, attempt.trail
         begin = walk.begin - walk.low
         place, stop = begin + attempt.at, walk.size - walk.low
         while place < stop and times[place] <= limit:
             mask = masks[place]
             step = state.steps.get(mask) or self._pattern.step(state, mask)
             place += 1
+            trail.append(step)
             if step.accepted >= 0:
                 best = place - begin
             if step.state is None:
@@ -468,7 +469,7 @@ class MatchRecognize(Operator):
             self._numbers[walk.id] += 1
         mapped, first = attempt.mapped, walk.base + walk.begin
         if self._runs is None:
-            mapped = self._pattern.mapped(self._rows.columns[_MASK][first : first + attempt.best].tolist())
+            mapped = mapped_by(attempt.trail, attempt.best)
         found.add(first, walk.id, mapped, walk.moment, int(self._numbers[walk.id]))
         walk.begin += self._skipped(mapped, first, found)
 
@@ -480,8 +481,11 @@ class MatchRecognize(Operator):
         if skip is MatchSkip.PAST_LAST:
             return len(mapped)
         ends = mapped.find if skip is MatchSkip.TO_FIRST else mapped.rfind
-        places = [place for variable in self.spec.skip_to if (place := ends(bytes((variable,)))) >= 0]
-        place = (min if skip is MatchSkip.TO_FIRST else max)(places, default=0)
+        if len(self._skip_to) == 1:
+            place = max(0, ends(self._skip_to[0]))
+        else:
+            places = [place for variable in self._skip_to if (place := ends(variable)) >= 0]
+            place = (min if skip is MatchSkip.TO_FIRST else max)(places, default=0)
         if place == 0:
             found.failed.append(first)
         return max(1, place)
@@ -490,15 +494,14 @@ class MatchRecognize(Operator):
 
     def _emit(self, train: Train, track: Any, behind: Any, found: Found, out: Emitter) -> None:
         rows = self._rows
-        moments, places = np.array(found.moments, dtype=np.int64), np.array(found.places, dtype=np.int64)
+        listed = tuple(zip(*found.matches, strict=True))
+        places, ids, moments, numbers = (np.array(listed[i], dtype=np.int64) for i in (0, 1, 3, 4))
         order = np.lexsort((rows.columns[_ORDINAL][places], moments))
         if found.failed:
             named = "first" if self.spec.skip is MatchSkip.TO_FIRST else "last"
             reason = f"no row to skip to: the {named} row of the variable is the first of the match, or it has none"
             self._report(np.array(found.failed, dtype=np.int64), reason, train, out)
-        mapped = [found.mapped[i] for i in order.tolist()]
-        ids, numbers = np.array(found.ids, dtype=np.int64)[order], np.array(found.numbers, dtype=np.int64)[order]
-        matched = MatchedRows(places[order], mapped, ids, numbers)
+        matched = MatchedRows(places[order], [listed[2][i] for i in order.tolist()], ids[order], numbers[order])
         results = matched.results(self.spec)
         claim(len(results.match) * 16 * (1 + len(self.schemas[0])), "the matches of one step")
         columns = matched_columns(self.spec, matched, results, self._single, rows)
@@ -527,6 +530,7 @@ class MatchRecognize(Operator):
         """Hold what a snapshot had; runs are found again from the rows, when these are looked at next."""
         super().take_up(fields)
         self._open.clear()
+        self._open_runs = 0
         self._due.clear()
         self._due_order.clear()
         rows = self._rows
@@ -548,7 +552,7 @@ class MatchRecognize(Operator):
     def state_bytes(self) -> int:
         """Return the bytes held."""
         counters = int(self._begin.nbytes + self._known.nbytes + self._numbers.nbytes)
-        open_ = sum(OPEN_BYTES * (1 + len(attempt.runs)) for attempt in self._open.values())
+        open_ = OPEN_BYTES * (len(self._open) + self._open_runs) + 8 * self._rows.live  # the steps of rows so far
         return self._intake.nbytes() + self._rows.nbytes() + self._keys.nbytes() + counters + open_
 
 

@@ -42,11 +42,14 @@ class QuickState:
 
 
 class QuickStep:
-    """What a row does: the runs that go on (None: none does), which run each came from, and which one reached the end (-1: none)."""
+    """What a row does to the runs of `before`: those that go on (None: none does), which run each came from, and which one reached the end
+    (-1: none).
+    """
 
-    __slots__ = ("accepted", "parents", "state")
+    __slots__ = ("accepted", "before", "parents", "state")
 
-    def __init__(self, state: QuickState | None, parents: tuple[int, ...], accepted: int) -> None:
+    def __init__(self, before: QuickState, state: QuickState | None, parents: tuple[int, ...], accepted: int) -> None:
+        self.before = before
         self.state = state
         self.parents = parents
         self.accepted = accepted
@@ -153,23 +156,19 @@ class RowPattern:
                 nodes.setdefault(place, run)
             if accepted >= 0:
                 break
-        made = QuickStep(self._state(tuple(nodes)) if nodes else None, tuple(nodes.values()), accepted)
+        made = QuickStep(state, self._state(tuple(nodes)) if nodes else None, tuple(nodes.values()), accepted)
         state.steps[mask] = made
         return made
 
-    def mapped(self, masks: Sequence[int]) -> bytes:
-        """Return the variable that each row of a match is mapped to, given what each can be."""
-        states, steps, state = [], [], self.quick
-        for mask in masks:
-            step = state.steps.get(mask) or self.step(state, mask)
-            states.append(state)
-            steps.append(step)
-            if step.state is not None:
-                state = step.state
-        found = bytearray(len(masks))
-        run = steps[-1].accepted if steps else -1
-        for place in range(len(masks) - 1, -1, -1):
-            found[place] = states[place].variables[run]
-            if place:
-                run = steps[place - 1].parents[run]
-        return bytes(found)
+
+def mapped_by(trail: Sequence[QuickStep], rows: int) -> bytes:
+    """Return the variable that each row of a match is mapped to, given the steps that its rows made."""
+    if not rows:
+        return b""
+    run = trail[rows - 1].accepted
+    found = []
+    for place in range(rows - 1, -1, -1):
+        found.append(trail[place].before.variables[run])
+        run = trail[place - 1].parents[run] if place else 0
+    found.reverse()
+    return bytes(found)
