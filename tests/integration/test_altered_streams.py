@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from millstream.client.errors import MillstreamError
 from millstream.engine.data.schema import Field, Schema, StreamDefinition
 from millstream.engine.data.types import BIGINT, TEXT
 from millstream.engine.ingest.coerce import coercer_for
+from millstream.server.run.journal_command import command
 
 from tests.integration.test_archive import SETTINGS, settle
 from tests.integration.test_history import caught_up
@@ -25,6 +28,7 @@ QUERIES = {
     "sessions": "SELECT k, COUNT(*) AS n, LAST(v) AS last FROM s [SESSION 3 SECONDS] GROUP BY k",
     "joined": "SELECT s.*, t.* FROM s JOIN t ON s.k = t.k WITHIN 4 SECONDS",
     "itself": "SELECT x.v AS a, y.* FROM s x JOIN s y ON x.k = y.k AND x.v < y.v WITHIN 2 SECONDS",
+    "shed": "SELECT k, v FROM s WITH (class = 'bronze')",
     "derived": "SELECT * FROM d WHERE v % 2 = 1",
 }
 KEYS = ("a", "b", None)
@@ -44,6 +48,7 @@ async def began(harness: Harness, clauses: str, names: tuple[str, ...] = tuple(Q
     await client.execute(OTHER.format(clauses))
     await client.execute("CREATE STREAM d AS SELECT * FROM s")
     await client.execute("CREATE STREAM copies (ts BIGINT, k TEXT, v BIGINT) TIMESTAMP BY ts UNIT s")
+    await client.execute("CREATE CLASS bronze PRIORITY 1 SHED")
     for name in names:
         await client.execute(f"CREATE QUERY {name} AS {QUERIES[name]}")
     await client.execute("INSERT INTO copies SELECT * FROM s")
@@ -83,8 +88,11 @@ def test_running_queries_go_on_and_later_ones_see_the_columns(workers: int) -> N
             await publish(client, 20, 40)  # rows of the old shape
             await client.execute("ALTER STREAM s ADD COLUMN IF NOT EXISTS c TEXT, ADD d TEXT")
             await client.execute("CREATE QUERY with_d AS SELECT v, c, d FROM s")
+            await client.execute("CREATE CLASS gold PRIORITY 2")
+            await client.execute("ALTER QUERY joined SET (class = 'gold')")  # by another plan over the former columns
+            await client.execute("CREATE QUERY shed_d AS SELECT d FROM s WITH (class = 'bronze')")
             await publish(client, 40, 60, "c", "d")
-            answers = await told(client, (*QUERIES, "with_c", "with_d"))
+            answers = await told(client, (*QUERIES, "with_c", "with_d", "shed_d"))
             assert harness.server.application.host.unbalanced() == []
             return answers
 
@@ -92,18 +100,19 @@ def test_running_queries_go_on_and_later_ones_see_the_columns(workers: int) -> N
     assert found.pop("with_c") == [{**row, "c": None} for row in rows(20, 40)] + [
         {name: row[name] for name in ("ts", "k", "v", "c")} for row in rows(40, 60, "c", "d")
     ]
+    assert found.pop("shed_d") == [{"d": f"d{n}"} for n in range(40, 60)]
     assert found.pop("with_d") == [{"v": n, "c": f"c{n}", "d": f"d{n}"} for n in range(40, 60)]
     assert found == asyncio.run(plain(20))
 
 
 @pytest.mark.slow
 def test_rows_of_before_and_after_survive_restarts_checkpoints_and_the_archive(tmp_path: Path) -> None:
-    names = tuple(QUERIES)
+    names = tuple(name for name in QUERIES if name != "shed")  # what may be shed begins anew after a restart
     settings = {"data_dir": str(tmp_path), **SETTINGS}
 
     async def lives() -> dict[str, list[dict[str, Any]]]:
         async with running(**settings) as harness:
-            client = await began(harness, "DURABILITY journal ARCHIVE")
+            client = await began(harness, "DURABILITY journal ARCHIVE", names)
             await publish(client, 0, 10)
             await client.execute("ALTER STREAM s ADD COLUMN c TEXT")
             await client.execute("CREATE QUERY with_c AS SELECT * FROM s")
@@ -135,7 +144,37 @@ def test_rows_of_before_and_after_survive_restarts_checkpoints_and_the_archive(t
     found = asyncio.run(lives())
     with_c = found.pop("with_c")
     assert [(row["v"], row["c"]) for row in with_c] == [(n, f"c{n}" if 20 <= n < 40 or n >= 50 else None) for n in range(10, 60)]
-    assert found == asyncio.run(plain(10))
+    wanted = asyncio.run(plain(10))
+    assert found == {name: wanted[name] for name in names}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_catalogue", [True, False])
+def test_a_journal_says_by_itself_which_rows_have_which_columns(tmp_path: Path, *, with_catalogue: bool) -> None:
+    async def fill() -> None:
+        async with running(data_dir=str(tmp_path / "data")) as harness:
+            client = await harness.client()
+            await client.execute(STREAM.format("DURABILITY journal"))
+            await client.publish("s", rows(0, 2))
+            await client.execute("ALTER STREAM s ADD COLUMN c TEXT")
+            await client.publish("s", rows(2, 4, "c"))
+
+    asyncio.run(fill())
+    if not with_catalogue:
+        for path in (tmp_path / "data").glob("catalogue.sqlite*"):
+            path.unlink()
+    told = CliRunner().invoke(command, ["show", str(tmp_path / "data"), "s", "--format", "json"])
+    wanted = [{**row, "c": row.get("c")} for row in (*rows(0, 2), *rows(2, 4, "c"))]
+    assert [json.loads(line) for line in told.stdout.splitlines()] == wanted
+    CliRunner().invoke(command, ["salvage", str(tmp_path / "data"), str(tmp_path / "new")])
+
+    async def again() -> None:
+        async with running(data_dir=str(tmp_path / "new")) as harness:
+            client = await harness.client()
+            found = (await client.execute("FETCH SELECT * FROM s")).rows
+            assert [dict(row) for row in found] == wanted
+
+    asyncio.run(again())
 
 
 def test_publishers_of_both_shapes_share_a_stream() -> None:
