@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench types lint contracts docs rooms tests damage cluster faults soak experiments pins kills edges services console wheel clean
+.PHONY: help setup demo test bench types lint contracts docs rooms tests coverage damage cluster faults soak experiments pins kills edges services console wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -32,6 +32,10 @@ test: lint contracts types docs tests ## all checks and all tests
 
 # Two processes share the tests, a module each, so that what a module sets up is set up once.
 tests: $(READY) ## pytest, all tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+
+# Counting lines makes Python two to three times slower, so it is a run of its own.
+coverage: $(READY) ## all tests again, counting the lines that they reach
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --cov --cov-report=term:skip-covered $(ARGS)
 
 lint: $(READY) ## ruff: rules and format

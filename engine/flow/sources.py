@@ -457,7 +457,7 @@ def fitted(columns: Sequence[Column], schema: Schema) -> list[Column]:
 
 
 def open_log(source: Source, log: OutputLog) -> OutputLog:
-    """Let a further log of a source begin where that stands. Under the ingress lock."""
+    """Return a further log of a source, which begins where that stands. Under the ingress lock."""
     log.hi, log.watermark_us = source.log.hi, source.watermark_us
     log.producer = source
     log.idle, log.ended = source.idle, source.ended
