@@ -172,11 +172,12 @@ _BYTES_OF_PYTHON = frozenset((Kind.TEXT, Kind.JSON, Kind.BYTES))  # whose values
 
 def value_array(column: Column) -> npt.NDArray[Any]:
     """Return the values, shape (rows,): those that lie in Arrow as Python's (see `plain_values`), others as stored, whatever NULLs hold."""
+    values: npt.NDArray[Any] = column.values
     if not column.type.is_arrow:
-        return column.values
+        return values
     if column.type.kind in _BYTES_OF_PYTHON:
-        found: npt.NDArray[Any] = column.values.to_numpy(zero_copy_only=False)
-        return found
+        values = column.values.to_numpy(zero_copy_only=False)
+        return values
     return np.fromiter(plain_values(column), np.object_, len(column))
 
 
