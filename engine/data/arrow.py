@@ -173,12 +173,11 @@ _BYTES_OF_PYTHON = frozenset((Kind.TEXT, Kind.JSON, Kind.BYTES))  # whose values
 def value_array(column: Column) -> npt.NDArray[Any]:
     """Return the values, shape (rows,): those that lie in Arrow as Python's (see `plain_values`), others as stored, whatever NULLs hold."""
     values: npt.NDArray[Any] = column.values
-    if not column.type.is_arrow:
-        return values
     if column.type.kind in _BYTES_OF_PYTHON:
         values = column.values.to_numpy(zero_copy_only=False)
-        return values
-    return np.fromiter(plain_values(column), np.object_, len(column))
+    elif column.type.is_arrow:
+        values = np.fromiter(plain_values(column), np.object_, len(column))
+    return values
 
 
 def column_of_values(values: npt.NDArray[Any], type_: DataType, valid: Mask | None) -> Column:
