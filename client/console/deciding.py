@@ -16,7 +16,7 @@ from typing import Any
 
 from millstream.client.advice import OBJECTIVES
 from millstream.client.console.pages import Connector
-from millstream.client.console.processes import Bounds, printed
+from millstream.client.console.processes import Alone, Bounds, printed
 from millstream.client.errors import MillstreamError
 
 LOOK_S_MAX = 10.0
@@ -79,7 +79,7 @@ class Simulations:
     """Runs one simulation, or one search for advice, at a time."""
 
     def __init__(self, seconds_max: float = SIMULATION_S_MAX) -> None:
-        self._busy = False
+        self._alone = Alone("another simulation")
         self._seconds_max = seconds_max
 
     async def simulate(self, connections: Connector, token: str | None, asked: dict[str, Any]) -> dict[str, Any]:
@@ -115,10 +115,7 @@ class Simulations:
     ) -> tuple[str, list[str]]:
         """Return what a command printed about what arrived in the last `last_s`, and the server's notices."""
         last_s = _number(asked, "last_s", LAST_S_MAX)
-        if self._busy:
-            raise MillstreamError("overloaded", "another simulation is under way", "try again when it has ended")
-        self._busy = True
-        try:
+        with self._alone.turn():
             async with connections.one(token) as client:
                 answer = await client.execute(f"SHOW RECORDING LAST {round(last_s * 1_000)} MILLISECONDS")
             lines = "".join(f"{row['line']}\n" for row in answer)
@@ -127,8 +124,6 @@ class Simulations:
                 await asyncio.to_thread(file.write_text, lines, "utf-8")
                 bounds = Bounds(seconds_max, "choose fewer policies or a shorter time")
                 return await printed("the simulation", (words[0], str(file), *words[1:]), bounds), answer.notices
-        finally:
-            self._busy = False
 
 
 def _number(asked: dict[str, Any], name: str, most: float) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import re
+from pathlib import Path
 
 import pytest
 
@@ -343,3 +345,42 @@ def test_an_experiment_is_found_beside_its_paper_and_run_again() -> None:
         await page.get_by_text("The last run gave nothing: it was stopped").wait_for()
 
     show(test)
+
+
+def test_a_query_is_tried_on_journal_archive_and_files_before_it_starts(tmp_path: Path) -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run("CREATE STREAM kept (at TIMESTAMP, value DOUBLE) TIMESTAMP BY at DURABILITY journal ARCHIVE", READINGS)
+        client = await shown.harness.client()
+        now = dt.datetime.now(dt.UTC)
+        await client.publish("kept", [{"at": now - dt.timedelta(hours=number), "value": float(number)} for number in (5, 0)])
+        await page.goto(shown.address + "#/compose")
+        text = page.get_by_role("textbox", name="Query", exact=True)
+        await text.click()
+        await page.keyboard.insert_text("SELECT at, value + 0.5 AS v FROM kept")
+        await page.get_by_text("The server takes it.").wait_for()
+        results = page.get_by_role("table", name="Results")
+        for choice, said, newest in (("journal", "2 rows.", "0.5"), ("3600", "1 rows.", "0.5"), ("all", "2 rows.", "0.5")):
+            await page.get_by_label("Try it on").select_option(choice)
+            await page.get_by_role("button", name="Try it").click()
+            await page.get_by_text(said, exact=True).wait_for()
+            await results.get_by_role("row").nth(1).get_by_role("cell", name=newest, exact=True).wait_for()
+        await page.get_by_role("img", name=re.compile("^v, .* newest 0.5")).wait_for()
+        await page.get_by_label("Try it on").select_option("files")
+        await page.get_by_role("button", name="Try it").click()
+        await page.get_by_text("Choose a file first.").wait_for()
+        given = {"name": "mine.csv", "mimeType": "text/csv", "buffer": b"at,value\n01.11.2026 10:00,7\n01.11.2026 11:00,8\n"}
+        await page.get_by_label("Rows of kept").set_input_files(given)
+        await page.get_by_label("How the files write times").fill("%d.%m.%Y %H:%M")
+        await page.get_by_role("button", name="Try it").click()
+        await results.get_by_role("cell", name="8.5", exact=True).wait_for()
+        assert await shown.faults() == []
+        assert len((await client.execute("SHOW QUERIES")).rows) == 0
+        await page.get_by_label("Try it on").select_option("all")
+        await text.press("Control+a")
+        await text.press("Delete")
+        await page.keyboard.insert_text("SELECT value FROM readings")
+        await page.get_by_role("button", name="Try it").click()
+        await page.get_by_text("No stream of it has an archive").wait_for()
+
+    show(test, server={"data_dir": str(tmp_path)})
