@@ -190,6 +190,10 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
             compared = page.get_by_role("table", name="Policies compared")
             await compared.get_by_role("rowheader", name="bsd-log", exact=True).wait_for()
             assert await compared.get_by_role("row").count() == 5
+            await page.get_by_role("button", name="Draw curves over the load").click()
+            await page.get_by_role("img", name=re.compile("^p99 over load.*: fcfs.* at 0.3, .* at 0.95; hnr")).wait_for()
+            await page.get_by_label("Measure of the curves").select_option("Slowdown")
+            await page.get_by_role("img", name=re.compile("^Slowdown over load")).wait_for()
             await page.get_by_label("How long to try").select_option("0.2")
             await page.get_by_role("button", name="Ask the advisor").click()
             await page.get_by_text(re.compile("Keep what you have|Proposal: ")).wait_for()
@@ -221,6 +225,8 @@ def test_the_network_shows_a_shared_operator_once_with_its_queries_and_their_bil
         pumping = asyncio.create_task(pump(shown, "readings", [{"sensor": "a", "value": 35.0}] * 20, stop))
         try:
             await page.goto(shown.address + "#/network")
+            await shown.run("SET POLICY hnr")
+            await page.get_by_text("Policy hnr").wait_for()
             shared = page.get_by_role("button", name=re.compile(r"^aggregate \d+ .*shared by 2 queries"))
             await shared.wait_for()
             await page.get_by_role("button", name=re.compile(r"^readings [1-9].* out, stream")).wait_for()
@@ -230,6 +236,10 @@ def test_the_network_shows_a_shared_operator_once_with_its_queries_and_their_bil
             await page.keyboard.press("Enter")
             await page.get_by_role("heading", name="Shared by 2 queries").wait_for()
             await page.get_by_text(re.compile("per3: .* of processor time, alone it would be")).wait_for()
+            unit = page.locator("dl.pairs div", has_text="Its unit")
+            assert (await unit.locator("dd").inner_text()).isdigit()
+            rank = page.locator("dl.pairs div", has_text="Priority of the unit under hnr").locator("dd")
+            assert float(await rank.inner_text()) > 0
             await page.get_by_role("button", name="Its last orders").click()
             await page.get_by_text(re.compile(r"It was in [1-9]\d* of the last")).wait_for()
             await page.get_by_role("button", name="Play the last minute").click()

@@ -1,7 +1,9 @@
 // The page Policies: which one is in force and why it chose as it did, when each operator ran, what others would have given.
 
+import { curves } from "./curves.js";
 import { action, card, h, say } from "./dom.js";
 import * as figures from "./figures.js";
+import { rankText } from "./network.js";
 import { Table } from "./table.js";
 import { timeline } from "./timeline.js";
 
@@ -41,15 +43,14 @@ export function spelled({ name, options }) {
 
 function orderColumns() {
   const term = (key) => (_, row) => figures.number(row.terms?.[key]);
-  const rank = (value) => (Math.abs(value ?? 0) >= 1e7 ? Number(value).toExponential(6) : figures.number(value));
   return [
     { key: "order", title: "Order", show: figures.text },
     { key: "unit", title: "Began with", show: figures.text },
     { key: "rows", title: "Rows waiting", show: figures.count, number: true },
     { key: "waited_ms", title: "Oldest waited", show: figures.duration, number: true },
-    { key: "rank", title: "Rank", show: rank, number: true },
+    { key: "rank", title: "Rank", show: rankText, number: true },
     { key: "next", title: "Best left waiting", show: figures.text },
-    { key: "next_rank", title: "Its rank", show: rank, number: true },
+    { key: "next_rank", title: "Its rank", show: rankText, number: true },
     { key: "steps", title: "Ran", show: (steps) => steps.join(", ") },
     { key: "selectivity", title: "Selectivity", show: term("selectivity"), number: true },
   ];
@@ -95,7 +96,7 @@ export function sentence(order) {
   const took = `The last one began with ${order.steps[0]}`;
   if (order.rank === null || order.rank === undefined) return `${took}, whose turn it was.`;
   if (order.next_rank === null || order.next_rank === undefined) return `${took}; nothing else waited.`;
-  return `${took}: its rank ${figures.number(order.rank)} was above the ${figures.number(order.next_rank)} of ${order.next_terms.label}.`;
+  return `${took}: its rank ${rankText(order.rank)} was above the ${rankText(order.next_rank)} of ${order.next_terms.label}.`;
 }
 
 function whatIfCard({ link, store, use }) {
@@ -103,9 +104,10 @@ function whatIfCard({ link, store, use }) {
   const minutes = h("select", { "aria-label": "What arrived in the last" }, SPANS.map(([value, title]) => h("option", { value, selected: value === "60" }, title)));
   const boxes = h("div", { class: "row" });
   const results = h("div", {});
+  const over = h("div", {});
   const why = store.refusal("admin");
   let drawn = "";
-  const run = async () => {
+  const simulated = async (more, show) => {
     const policies = [...boxes.querySelectorAll("input:checked")].map((box) => box.value);
     if (!policies.length) {
       say(told, "Choose at least one policy.");
@@ -113,15 +115,17 @@ function whatIfCard({ link, store, use }) {
     }
     say(told, "Simulating …");
     try {
-      const found = await link.post("simulate", { policies, last_s: Number(minutes.value) });
+      const found = await link.post("simulate", { policies, last_s: Number(minutes.value), ...more });
       say(told, found.notices.join(" "));
-      results.replaceChildren(comparison(found.runs, store, use), curves(found.runs));
+      show(found.runs);
     } catch (refusal) {
       say(told, refusal.message);
     }
   };
-  const element = card("What if", null, h("div", { class: "row" }, h("label", {}, "What arrived in the last ", minutes), action("Simulate", why, run, { class: "main" })),
-    why && h("p", { class: "why" }, why), h("fieldset", {}, h("legend", {}, "Policies"), boxes), told, results);
+  const run = () => simulated({}, (runs) => results.replaceChildren(comparison(runs, store, use), bars(runs)));
+  const sweep = () => simulated({ sweep: true }, (runs) => over.replaceChildren(overLoad(runs)));
+  const element = card("What if", null, h("div", { class: "row" }, h("label", {}, "What arrived in the last ", minutes), action("Simulate", why, run, { class: "main" }), action("Draw curves over the load", why, sweep)),
+    why && h("p", { class: "why" }, why), h("fieldset", {}, h("legend", {}, "Policies"), boxes), told, results, over);
   return {
     element,
     /** Offer the policies there are; what the user has chosen stays. */
@@ -203,7 +207,23 @@ export function bestOf(values, sense) {
   return low === high ? null : sense > 0 ? high : low;
 }
 
-function curves(runs) {
+/** Return curves of a measure that the user chooses: each policy over the share of the processor that the work takes. */
+function overLoad(runs) {
+  const holder = h("div", {});
+  const policies = [...new Set(runs.map((run) => run.policy))];
+  const draw = () => {
+    const [key, title, show] = MEASURES.find(([name]) => name === choice.value);
+    const series = policies.map((label) => ({ label, points: runs.filter((run) => run.policy === label).map((run) => [run.load, run[key]]) }));
+    holder.replaceChildren(curves({ title, xTitle: "load: the share of a processor that the work takes", series, show }));
+  };
+  const offered = MEASURES.filter(([key]) => runs.some((run) => typeof run[key] === "number"));
+  const choice = h("select", { "aria-label": "Measure of the curves", onchange: draw }, offered.map(([key, title]) => h("option", { value: key, selected: key === "response_ms_p99" }, title)));
+  draw();
+  return h("div", {}, h("div", { class: "row" }, h("h3", {}, "If there were more or less to do"), choice),
+    h("p", { class: "why" }, "The same arrivals, with costs scaled so that the work takes such a share of the processor."), holder);
+}
+
+function bars(runs) {
   const quantiles = [["response_ms_p50", "p50"], ["response_ms_p95", "p95"], ["response_ms_p99", "p99"], ["response_ms_max", "most"]];
   const top = Math.max(...runs.map((run) => run.response_ms_max)) || 1;
   const bars = runs.map((run) => h("div", { class: "bars" }, h("strong", {}, run.policy), quantiles.map(([key, title]) => {
