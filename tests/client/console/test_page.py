@@ -394,3 +394,25 @@ def test_a_query_is_tried_on_journal_archive_and_files_before_it_starts(tmp_path
         await page.get_by_text("No stream of it has an archive").wait_for()
 
     show(test, server={"data_dir": str(tmp_path)})
+
+
+def test_the_demos_slider_says_how_much_is_to_come() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await page.goto(shown.address + "#/overload")
+        slider = page.get_by_role("slider", name="Load of the demo")
+        await page.get_by_role("table", name="Classes").get_by_role("cell", name="default", exact=True).wait_for()
+        assert await slider.count() == 0
+        await shown.run("CREATE STREAM demo_load (percent BIGINT)", "CREATE STREAM demo_flights (x BIGINT)")
+        admin = await shown.harness.client()
+        asked = await admin.submit("SELECT percent FROM demo_load")
+        async with admin.subscribe(asked) as subscription:
+            await slider.focus()
+            await page.keyboard.press("ArrowRight")
+            await page.keyboard.press("End")
+            await page.get_by_text("300%", exact=True).wait_for()
+            batches = [batch.to_pylist() for batch in [await anext(subscription), await anext(subscription)]]
+        assert batches == [[{"percent": 10}], [{"percent": 300}]]
+        assert await shown.faults() == []
+
+    show(test)
