@@ -26,6 +26,7 @@ LAST_S_MAX = 3_600.0
 POLICIES_MAX = 12
 SIMULATION_S_MAX = 120.0
 MINUTES_MAX = 10.0
+LOADS = ("none", "common", "class", "dilos")
 SWEEP = "load=0.3,0.5,0.7,0.8,0.9,0.95"
 POLICY = re.compile(r"[A-Za-z0-9_:=+.-]{1,200}")
 """A policy as `simulate` takes it, with its options; `user:file=…` has a path, which this keeps out."""
@@ -85,7 +86,7 @@ class Simulations:
 
     async def simulate(self, connections: Connector, token: str | None, asked: dict[str, Any]) -> dict[str, Any]:
         """Return what each of the `policies` would have given for what arrived in the last `last_s`, as `simulate --format json` says it;
-        with `sweep` at several loads, as curves need it.
+        with `sweep` at several loads, as curves need it, with `load` under a load manager.
 
         MillstreamError when another simulation runs, nothing was kept, or it takes too long; ValueError for a request that is none.
         """
@@ -96,6 +97,11 @@ class Simulations:
             if not isinstance(policy, str) or not POLICY.fullmatch(policy) or policy.startswith("-"):
                 raise ValueError(f"{policy!r} is no policy that can be simulated here")
         words: tuple[str, ...] = ("simulate", "--policy", ",".join(policies), "--format", "json")
+        load = asked.get("load", LOADS[0])
+        if load not in LOADS:
+            raise ValueError(f"load is one of {', '.join(LOADS)}")
+        if load != LOADS[0]:
+            words += ("--load", load)
         if asked.get("sweep") is True:
             words += ("--sweep", SWEEP)
         text, notices = await self._about_the_last(connections, token, asked, words, self._seconds_max)

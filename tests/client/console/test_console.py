@@ -321,8 +321,14 @@ def test_a_simulation_is_one_at_a_time_bounded_and_of_policies_only() -> None:
             await Simulations(0.01).simulate(connections, None, asked)
         with pytest.raises(MillstreamError, match="the simulation failed"):
             await simulations.simulate(connections, None, {**asked, "policies": ["nonsense"]})
-        for wrong in ({"policies": ["user:file=/etc/passwd"]}, {"policies": []}, {"policies": ["--plot"]}, {"last_s": float("nan")}):
-            with pytest.raises(ValueError, match=r"polic|number"):
+        for wrong in (
+            {"load": "--plot"},
+            {"policies": ["user:file=/etc/passwd"]},
+            {"policies": []},
+            {"policies": ["--plot"]},
+            {"last_s": float("nan")},
+        ):
+            with pytest.raises(ValueError, match=r"polic|number|load is one"):
                 await simulations.simulate(connections, None, {**asked, **wrong})
         assert simulations._alone.busy is False
 

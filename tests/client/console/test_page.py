@@ -190,6 +190,9 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
             compared = page.get_by_role("table", name="Policies compared")
             await compared.get_by_role("rowheader", name="bsd-log", exact=True).wait_for()
             assert await compared.get_by_role("row").count() == 5
+            await page.get_by_label("Who sheds").select_option("dilos")
+            await page.get_by_role("button", name="Simulate").click()
+            await compared.get_by_role("columnheader", name="Shed, worst class").wait_for()
             await page.get_by_role("button", name="Draw curves over the load").click()
             await page.get_by_role("img", name=re.compile("^p99 over load.*: fcfs.* at 0.3, .* at 0.95; hnr")).wait_for()
             await page.get_by_label("Measure of the curves").select_option("Slowdown")

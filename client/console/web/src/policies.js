@@ -18,8 +18,10 @@ const MEASURES = [
   ["slowdown_mean", "Slowdown", figures.number, -1],
   ["utility_per_application", "Utility", figures.number, 1],
   ["memory_bytes_max", "Memory, most", figures.size, -1],
+  ["shed", "Shed, worst class", (value) => figures.percent(value === undefined ? null : 100 * value), -1],
   ["decision_share", "Deciding", (value) => figures.percent(value === undefined ? null : 100 * value), -1],
 ];
+const LOADS = [["none", "nobody"], ["common", "common: all alike"], ["class", "class: each its own"], ["dilos", "dilos: shares are lent"]];
 const CUSTOMARY = ["fcfs", "hnr", "bsd-log", "segment"];
 
 /** Return name and options of a policy as the server tells them: "hnr (level=query, sharing=tree)". */
@@ -103,6 +105,7 @@ function whatIfCard({ link, store, use }) {
   const told = h("p", { class: "quiet", role: "status" }, "The policies are simulated on what arrived, with the costs that were measured.");
   const minutes = h("select", { "aria-label": "What arrived in the last" }, SPANS.map(([value, title]) => h("option", { value, selected: value === "60" }, title)));
   const boxes = h("div", { class: "row" });
+  const load = h("select", { "aria-label": "Who sheds" }, LOADS.map(([value, title]) => h("option", { value }, title)));
   const results = h("div", {});
   const over = h("div", {});
   const why = store.refusal("admin");
@@ -115,16 +118,16 @@ function whatIfCard({ link, store, use }) {
     }
     say(told, "Simulating …");
     try {
-      const found = await link.post("simulate", { policies, last_s: Number(minutes.value), ...more });
+      const found = await link.post("simulate", { policies, last_s: Number(minutes.value), load: load.value, ...more });
       say(told, found.notices.join(" "));
-      show(found.runs);
+      show(found.runs.map(withShed));
     } catch (refusal) {
       say(told, refusal.message);
     }
   };
   const run = () => simulated({}, (runs) => results.replaceChildren(comparison(runs, store, use), bars(runs)));
   const sweep = () => simulated({ sweep: true }, (runs) => over.replaceChildren(overLoad(runs)));
-  const element = card("What if", null, h("div", { class: "row" }, h("label", {}, "What arrived in the last ", minutes), action("Simulate", why, run, { class: "main" }), action("Draw curves over the load", why, sweep)),
+  const element = card("What if", null, h("div", { class: "row" }, h("label", {}, "What arrived in the last ", minutes), h("label", {}, "who sheds ", load), action("Simulate", why, run, { class: "main" }), action("Draw curves over the load", why, sweep)),
     why && h("p", { class: "why" }, why), h("fieldset", {}, h("legend", {}, "Policies"), boxes), told, results, over);
   return {
     element,
@@ -184,13 +187,20 @@ function proposal(advice, why, use) {
   ].filter(Boolean);
 }
 
+/** Return a run with the share that the class lost that lost most, where a load manager shed. */
+export function withShed(run) {
+  const lost = Object.entries(run).filter(([key]) => key.startsWith("loss_share_")).map(([, share]) => share);
+  return lost.length ? { ...run, shed: Math.max(...lost) } : run;
+}
+
 function comparison(runs, store, use) {
-  const best = Object.fromEntries(MEASURES.map(([key, , , sense]) => [key, bestOf(runs.map((run) => run[key]), sense)]));
+  const measures = MEASURES.filter(([key]) => runs.some((run) => run[key] !== undefined));
+  const best = Object.fromEntries(measures.map(([key, , , sense]) => [key, bestOf(runs.map((run) => run[key]), sense)]));
   const why = store.refusal("admin");
   const rows = runs.map((run) => h("tr", {}, h("th", { scope: "row" }, run.policy),
-    MEASURES.map(([key, , show]) => h("td", { class: run[key] === best[key] ? "number good" : "number" }, show(run[key]), run[key] === best[key] ? " ✓" : "")),
+    measures.map(([key, , show]) => h("td", { class: run[key] === best[key] ? "number good" : "number" }, show(run[key]), run[key] === best[key] ? " ✓" : "")),
     h("td", {}, action("Use", why, () => use({ name: run.policy.split(":")[0], options: optionsOf(run.policy) }), { "aria-label": `Use ${run.policy}` }))));
-  const head = h("tr", {}, h("th", { scope: "col" }, "Policy"), MEASURES.map(([, title]) => h("th", { scope: "col", class: "number" }, title)), h("th", { scope: "col" }, "Switch"));
+  const head = h("tr", {}, h("th", { scope: "col" }, "Policy"), measures.map(([, title]) => h("th", { scope: "col", class: "number" }, title)), h("th", { scope: "col" }, "Switch"));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Policies compared, scrolls" },
     h("table", { "aria-label": "Policies compared; the best of each column has a tick" }, h("thead", {}, head), h("tbody", {}, rows)));
 }
