@@ -13,8 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from tests.support import live_server
-from tests.support.consoles import browser, console
+from tests.support.consoles import browser, console, one_browser, run
 from tests.support.live_server import Harness
 from tests.support.tree import ROOT
 
@@ -99,4 +98,5 @@ def _pack(picture: Path) -> None:
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
-    live_server.run(_take, within_s=900.0)
+    with one_browser():
+        run(_take, within_s=1_800.0)

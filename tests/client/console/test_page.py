@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import live_server
-from tests.support.consoles import Shown, browser, console, pump, show
+from tests.support.consoles import Shown, browser, console, one_browser, pump, run, show
 from tests.support.live_server import Harness
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
@@ -29,6 +30,12 @@ PAGES_AND_HEADINGS = (
     ("class/default", "Class default"),
 )
 EVIL = "<img src=x onerror=document.title=9999>"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_browser() -> Iterator[None]:
+    with one_browser():
+        yield
 
 
 def test_now_shows_what_runs_and_a_query_opens_by_keyboard() -> None:
@@ -114,7 +121,7 @@ def test_the_page_goes_on_when_the_server_is_back() -> None:
                 await page.get_by_text("Live", exact=True).wait_for()
                 await page.get_by_role("cell", name="readings", exact=True).wait_for()
 
-    live_server.run(test)
+    run(test)
 
 
 def test_a_table_of_hundreds_has_only_the_rows_in_view_and_finds_one() -> None:
@@ -197,7 +204,7 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
             await page.get_by_role("img", name=re.compile("^p99 over load.*: fcfs.* at 0.3, .* at 0.95; hnr")).wait_for()
             await page.get_by_label("Measure of the curves").select_option("Slowdown")
             await page.get_by_role("img", name=re.compile("^Slowdown over load")).wait_for()
-            await page.get_by_label("How long to try").select_option("0.2")
+            await page.get_by_label("How long to try").select_option("0.1")
             await page.get_by_role("button", name="Ask the advisor").click()
             await page.get_by_text(re.compile("Keep what you have|Proposal: ")).wait_for()
             await compared.get_by_role("button", name="Use hnr", exact=True).click()
@@ -205,6 +212,7 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
             await page.get_by_text(re.compile(r"^Policy hnr")).wait_for()
             await page.get_by_role("button", name="Go back to fcfs (level=query)").click()
             await page.get_by_text(re.compile(r"^Policy fcfs \(level=query\)")).wait_for()
+            await page.get_by_text("Before it was hnr").wait_for()  # and nothing moves any more under a click
             policies = page.get_by_role("table", name="Policies", exact=True)
             await policies.get_by_role("row", name=re.compile("^fcfs in force")).wait_for()  # drawn anew: before that a click may miss
             await policies.get_by_role("cell", name="bsd-log", exact=True).click()

@@ -154,7 +154,7 @@ function advisorCard({ link, store, use }) {
   const results = h("div", {});
   const objective = h("select", { "aria-label": "What is to be good" }, OBJECTIVES.map(([value, title]) => h("option", { value }, title)));
   const span = h("select", { "aria-label": "Advise on the last" }, SPANS.map(([value, title]) => h("option", { value, selected: value === "3600" }, title)));
-  const minutes = h("select", { "aria-label": "How long to try" }, [0.2, 1, 3, 10].map((value) => h("option", { value, selected: value === 1 }, figures.duration(value * 60000))));
+  const minutes = h("select", { "aria-label": "How long to try" }, [0.1, 1, 3, 10].map((value) => h("option", { value, selected: value === 1 }, figures.duration(value * 60000))));
   const ask = async () => {
     say(told, "Trying policies …");
     results.replaceChildren();
