@@ -292,9 +292,10 @@ export function policiesPage({ link, store }) {
     element: h("div", {}, h("h1", {}, "Policies"),
       card("In force", back, now, told),
       advisorCard({ link, store, use }),
+      whatIf.element,
       card("All policies", table.tools,
         h("p", { class: "why" }, why ?? "A switch takes effect with the next order; queues and states stay as they are."), bar, table.element),
-      decidingCard({ link, store }), whatIf.element),
+      decidingCard({ link, store })),
     update() {
       const used = policies.find((row) => row.in_use);
       say(now, `${store.policy || figures.UNKNOWN}${used ? `: ${used.summary} (${used.source})` : ""}`);
