@@ -42,13 +42,18 @@ function demoSlider({ link, store }) {
   const told = h("span", { class: "quiet" });
   const problem = h("div", { role: "status" });
   const asked = h("output", {}, "0%");
-  const send = async () => {
+  let last = Promise.resolve();
+  const insert = async (percent) => {
     try {
-      await link.run(`INSERT INTO ${DEMO.control} VALUES (${Number(slider.value)})`);
+      await link.run(`INSERT INTO ${DEMO.control} VALUES (${percent})`);
       problem.replaceChildren();
     } catch (refusal) {
       problem.replaceChildren(h("p", { class: "told bad" }, refusal.message));
     }
+  };
+  const send = () => {
+    const percent = Number(slider.value);
+    last = last.then(() => insert(percent)); // one after the other: what was asked for last counts
   };
   const slider = h("input", { type: "range", min: 0, max: DEMO.most, step: 10, value: 0, "aria-label": "Load of the demo", disabled: why !== null, onchange: send });
   slider.addEventListener("input", () => say(asked, `${slider.value}%`));

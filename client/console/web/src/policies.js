@@ -9,6 +9,7 @@ import { timeline } from "./timeline.js";
 
 const BACK = "millstream-policy-before"; // in the session's storage: the policy that was in force before the last switch
 const LOOK_S = 2;
+const SIMULATION_S = 120; // as the console bounds it
 const SPANS = [["30", "30 seconds"], ["60", "minute"], ["300", "5 minutes"], ["600", "10 minutes"], ["3600", "hour"]];
 const MEASURES = [
   ["response_ms_mean", "Latency", figures.duration, -1],
@@ -110,19 +111,29 @@ function whatIfCard({ link, store, use }) {
   const over = h("div", {});
   const why = store.refusal("admin");
   let drawn = "";
+  let begin;
+  const offered = new Promise((resolve) => {
+    begin = resolve;
+  });
   const simulated = async (more, show) => {
+    await offered; // a quick user presses before the server has said which policies there are
     const policies = [...boxes.querySelectorAll("input:checked")].map((box) => box.value);
     if (!policies.length) {
       say(told, "Choose at least one policy.");
       return;
     }
-    say(told, "Simulating …");
+    const began = Date.now();
+    const waiting = () => say(told, `Simulating for ${Math.round((Date.now() - began) / 1000)} s, at most ${SIMULATION_S}; fewer policies or a shorter time are quicker …`);
+    const timer = setInterval(waiting, 1000);
+    waiting();
     try {
       const found = await link.post("simulate", { policies, last_s: Number(minutes.value), load: load.value, ...more });
       say(told, found.notices.join(" "));
       show(found.runs.map(withShed));
     } catch (refusal) {
       say(told, refusal.message);
+    } finally {
+      clearInterval(timer);
     }
   };
   const run = () => simulated({}, (runs) => results.replaceChildren(comparison(runs, store, use), bars(runs)));
@@ -142,6 +153,7 @@ function whatIfCard({ link, store, use }) {
         const chosen = place === 0 || CUSTOMARY.includes(policy);
         return h("label", {}, h("input", { type: "checkbox", value: policy, checked: chosen }), ` ${policy}`);
       }));
+      begin();
     },
   };
 }
