@@ -34,7 +34,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 STATEMENT_BYTES_MAX = 262_144
 STATEMENT_S_MAX = 60.0
-SIMULATE_S_MAX = 240.0  # with the server's answer before it
+SIMULATE_S_MAX = 420.0  # with the server's answer before it
 ADVISE_S_MAX = 1_200.0
 TRY_S_MAX = 120.0
 TRY_BYTES_MAX = 2 * FILES_BYTES_MAX  # as text

@@ -9,7 +9,8 @@ import { timeline } from "./timeline.js";
 
 const BACK = "millstream-policy-before"; // in the session's storage: the policy that was in force before the last switch
 const LOOK_S = 2;
-const SIMULATION_S = 120; // as the console bounds it
+const SIMULATION_S = 120; // as the console bounds them
+const SWEEP_S = 300;
 const SPANS = [["30", "30 seconds"], ["60", "minute"], ["300", "5 minutes"], ["600", "10 minutes"], ["3600", "hour"]];
 const MEASURES = [
   ["response_ms_mean", "Latency", figures.duration, -1],
@@ -123,7 +124,7 @@ function whatIfCard({ link, store, use }) {
       return;
     }
     const began = Date.now();
-    const waiting = () => say(told, `Simulating for ${Math.round((Date.now() - began) / 1000)} s, at most ${SIMULATION_S}; fewer policies or a shorter time are quicker …`);
+    const waiting = () => say(told, `Simulating for ${Math.round((Date.now() - began) / 1000)} s, at most ${more.sweep ? SWEEP_S : SIMULATION_S}; fewer policies or a shorter time are quicker …`);
     const timer = setInterval(waiting, 1000);
     waiting();
     try {
