@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
-from millstream.client.commands.common import connection_options, counted, time_format_option, warn
+from millstream.client.commands.common import connection_options, counted, progress, time_format_option, warn
 from millstream.client.data import to_table, trains_of
-from millstream.client.errors import MillstreamError
+from millstream.client.errors import MillstreamError, NamesNoColumn
 from millstream.client.statements import name_of, quoted
-from millstream.protocol.values.names import ColumnNames, left_out_note
+from millstream.protocol.values.names import MAP_HINT, ColumnNames, left_out_note
 from millstream.protocol.values.packed import FIRST_BYTES_MAX, may_be_packed, packing_of, split_name, unpacked
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def command(
     """
     name = name_of(stream)
     source = None if file in (None, "-") else Path(str(file))
+    if source is None and sys.stdin.isatty():
+        warn("reading rows from the terminal, the first line with the names of the columns; Ctrl-D ends them")
     form = format or (SUFFIXES.get(split_name(source)[0].suffix.lower(), "csv") if source else "csv")
     with connect() as client, client.publisher(name, producer) as publisher:
         account = Account()
@@ -90,6 +93,9 @@ def command(
             _send(sender, form, source, account, column_map)
         except KeyboardInterrupt:
             account.settle(publisher.flush())
+        except NamesNoColumn as error:
+            error.hint = f"{error.hint}; {MAP_HINT}"
+            raise
         except MillstreamError as error:
             if account.accepted or account.refused:
                 account.print(name)
@@ -123,7 +129,7 @@ class Account:
     def __init__(self) -> None:
         self.accepted = 0
         self.refused = 0
-        self.reasons: list[str] = []
+        self._reasons: list[tuple[int, str]] = []
         self.lines: list[int] | None = None  # line of each row since the last flush
 
     def take(self, read: Read) -> None:
@@ -132,21 +138,28 @@ class Account:
             warn(note)
         for line, reason in read.refused:
             self.refused += 1
-            self._reason(f"line {line}: {reason}")
+            self._reason(line, f"line {line}: {reason}")
 
     def settle(self, ack: Acknowledgement) -> None:
         """Count what the server said."""
         self.accepted += ack.accepted
         self.refused += ack.rejected_rows
         for rejection in ack.rejected:
-            place = f"line {self.lines[rejection.index]}" if self.lines else f"row {rejection.index + 1}"
-            self._reason(f"{place}: {rejection.reason}")
+            number = self.lines[rejection.index] if self.lines else rejection.index + 1
+            self._reason(number, f"{'line' if self.lines else 'row'} {number}: {rejection.reason}")
         if self.lines is not None:
             self.lines = []
+        progress(f"{counted(self.accepted, 'row')} accepted, {self.refused:,} refused")
 
-    def _reason(self, text: str) -> None:
-        if len(self.reasons) < REASONS_SHOWN_MAX:
-            self.reasons.append(text)
+    def _reason(self, place: int, text: str) -> None:
+        """Keep the reason if it is among the first. What cannot be read comes before what the server refuses of the same piece."""
+        insort(self._reasons, (place, text))
+        del self._reasons[REASONS_SHOWN_MAX:]
+
+    @property
+    def reasons(self) -> list[str]:
+        """The first reasons, in the order of the input."""
+        return [text for _, text in self._reasons]
 
     @property
     def is_useless(self) -> bool:
@@ -155,14 +168,16 @@ class Account:
 
     def print(self, stream: str) -> None:
         """Say what became of the rows."""
+        progress("")
         warn(f"{stream}: {counted(self.accepted, 'row')} accepted, {self.refused:,} refused")
-        for reason in self.reasons:
+        reasons = self.reasons
+        for reason in reasons:
             warn(f"  {reason}")
-        if self.refused > len(self.reasons):
-            warn(f"  … and {self.refused - len(self.reasons):,} more")
-        if self.is_useless and any(reason.endswith("is missing") for reason in self.reasons):
-            warn("--map COLUMN=FILE_COLUMN fills a column from one of another name in the file")
-        if self.is_useless and any(" is not TIMESTAMP (" in reason for reason in self.reasons):
+        if self.refused > len(reasons):
+            warn(f"  … and {self.refused - len(reasons):,} more")
+        if self.is_useless and any(reason.endswith("is missing") for reason in reasons):
+            warn(MAP_HINT)
+        if self.is_useless and any(" is not TIMESTAMP (" in reason for reason in reasons):
             warn("--time-format says how the file writes times, as in --time-format '%d.%m.%Y %H:%M'")
 
 

@@ -117,7 +117,7 @@ def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coe
         yield result
 
 
-def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str = ",") -> Iterator[Coerced]:
+def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str | None = None) -> Iterator[Coerced]:
     parser = CsvParser(coercer, delimiter=delimiter, on_header=lambda names: check_columns(name, names, coercer))
     yield from _pieces(file, parser)
     if parser.names is None:

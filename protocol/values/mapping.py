@@ -19,6 +19,7 @@ from millstream.protocol.values import arrow_functions as pc
 from millstream.protocol.values.names import ColumnNames
 from millstream.protocol.values.time_formats import TimeFormat
 
+NO_STREAM = "there is no stream that a file fills: --input STREAM=FILE names both"
 Columns = Mapping[str, str]
 """Name and type (`TIMESTAMP`) of each column of a stream."""
 
@@ -156,11 +157,12 @@ def _meant(key: str, streams: Mapping[str, Columns], option: str) -> list[tuple[
         if found:
             return found
     listed = "; ".join(f"{stream} has {', '.join(columns)}" for stream, columns in streams.items())
-    raise ValueError(f"{option} names {key}, which is not a column; {listed}")
+    raise ValueError(f"{option} names {key}, which is not a column; {listed or NO_STREAM}")
 
 
 def _with_times(streams: Mapping[str, Columns]) -> list[tuple[str, str]]:
     found = [(stream, column) for stream, columns in streams.items() for column, kind in columns.items() if kind == "TIMESTAMP"]
     if not found:
-        raise ValueError(f"--time-format: {' and '.join(streams)} has no TIMESTAMP column; name one with COLUMN=FORMAT")
+        names = " and ".join(streams)
+        raise ValueError(f"--time-format: {f'{names} has no TIMESTAMP column; name one with COLUMN=FORMAT' if names else NO_STREAM}")
     return found

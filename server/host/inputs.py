@@ -111,11 +111,11 @@ class InputFile(RowInput):
         """Return what is to be said of the file once it has been read: notes, and how many rows were refused and why."""
         messages = self.notes
         if self.refused:
-            reasons = "; ".join(f"{place}: {reason}" for place, reason in self.first_refusals)
-            more = "" if self.refused <= len(self.first_refusals) else "; …"
-            messages.append(
-                f"{self.intake.name}: {self.refused} of {self.rows} row{'' if self.rows == 1 else 's'} refused: {reasons}{more}"
-            )
+            reasons = [f"{place}: {reason}" for place, reason in self.first_refusals]
+            if self.refused > len(reasons):
+                reasons.append("…")
+            told = "".join(f"\n  {reason}" for reason in reasons) if len(reasons) > 1 else f" {reasons[0]}"
+            messages.append(f"{self.intake.name}: {self.refused} of {self.rows} row{'' if self.rows == 1 else 's'} refused:{told}")
         return messages
 
 

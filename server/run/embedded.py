@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from millstream.server.host.intake import StreamIntake
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
+IN_ORDER_HINT = (
+    "the files of a folder or pattern are read one after the other, by name; to merge them by event time, give each an --input of its own"
+)
 TIME_FORMAT_HINT = "--time-format says how a file writes times, as in --time-format '%d.%m.%Y %H:%M'"
 REASONS_SHOWN_MAX = 5
 MAP_HINT = "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file"
@@ -325,9 +328,12 @@ class _Run:
         for shown in self.shown:
             outcomes.results.append(shown if isinstance(shown, NamedResult) else collector.result(shown))
         for name in [s for s in self.shown if isinstance(s, str)]:
-            told = [f"{count} {word.replace('_', ' ')}" for word, count in self._counts(name).items() if count]
+            counts = self._counts(name)
+            told = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count]
             if told:
                 outcomes.messages.append(f"{name}: {', '.join(told)}")
+            if counts["late"] and any(isinstance(source, Sequence) for _, source in self.replay.inputs):
+                self.hints.add(IN_ORDER_HINT)
         outcomes.messages += collector.messages
         useless = [f"{name}: none of {rows} rows was accepted" for name, (rows, refused) in self.came.items() if 0 < rows == refused]
         outcomes.messages += sorted(self.hints)

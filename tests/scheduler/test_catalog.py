@@ -19,6 +19,7 @@ TRAIN = TrainShape(count=1)
     ("text", "message"),
     [
         ("best", "unknown policy 'best'"),
+        ("hnrr", "unknown policy 'hnrr'; did you mean hnr?"),
         ("auto", "policy 'auto' is for the start of a server: fcfs, and cqc with a load manager"),
         ("lsf:selector=heap", "policy 'lsf' does not go with selector 'heap'"),
         ("hr:selector=calendar", "policy 'hr' does not go with selector 'calendar'"),

@@ -270,3 +270,38 @@ def test_a_file_that_writes_times_in_a_way_of_its_own_is_told_of_time_format(fil
     assert result.exit_code == 1
     assert "--time-format says how a file writes times" in result.stderr
     assert run(files, script, *with_rows(files, "t.csv"), "--time-format", "%d.%m.%Y %H:%M").exit_code == 0
+
+
+def test_files_of_a_pattern_that_overlap_in_time_are_said_to_be_read_one_after_the_other(files: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (files / f"device_{name}").write_text("ts,v\n1,1\n5,2\n", "utf-8")
+    script = STREAM + "SELECT COUNT(*) AS n FROM s [RANGE 1 SECOND SLIDE 1 SECOND];"
+    late = run(files, script, "--input", f"s={files / 'device_*.csv'}")
+    assert "q1: 1 late" in late.stderr
+    assert "to merge them by event time, give each an --input of its own" in late.stderr
+    both = [argument for name in ("a.csv", "b.csv") for argument in ("--input", f"s={files / f'device_{name}'}")]
+    assert run(files, script, *both).stderr == ""
+
+
+def test_reasons_of_refusals_stand_on_lines_of_their_own(files: Path) -> None:
+    (files / "bad.csv").write_text("ts,v\n1,x\n2,y\n3,3\n", "utf-8")
+    told = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, "bad.csv")).stderr
+    assert told.splitlines() == [
+        "s: 2 of 3 rows refused:",
+        "  line 2: column v: 'x' is not INT",
+        "  line 3: column v: 'y' is not INT",
+    ]
+
+
+def test_a_map_without_an_input_says_what_is_missing(files: Path) -> None:
+    told = run(files, STREAM + "SELECT v FROM s;", "--map", "ts=t").stderr
+    assert told == "Error: --map names ts, which is not a column; there is no stream that a file fills: --input STREAM=FILE names both\n"
+    told = run(files, STREAM + "SELECT v FROM s;", "--time-format", "ms").stderr
+    assert told == "Error: --time-format: there is no stream that a file fills: --input STREAM=FILE names both\n"
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_the_header_of_a_csv_file_tells_its_separator(files: Path, separator: str) -> None:
+    (files / "sheet.csv").write_text(f'ts{separator}v\n1{separator}"2"\n2{separator}3,5\n', "utf-8")
+    found = run(files, "CREATE STREAM s (ts BIGINT, v TEXT) TIMESTAMP BY ts UNIT s;\nSELECT v FROM s;", *with_rows(files, "sheet.csv"))
+    assert found.stdout.splitlines()[2:4] == ["2", "3,5"]
