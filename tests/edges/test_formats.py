@@ -234,3 +234,34 @@ def test_a_sink_keeps_what_it_has_written_before_it_is_much(
     client: Any = SimpleNamespace(subscribe=lambda query, **options: results)
     SinkRun("alerts", "hot", "{}", None, lambda: client)._move(client, connector, ConnectorOptions("alerts", {}))
     assert [len(part) for part in "".join(calls).split("f") if part] == kept
+
+
+def test_a_sink_that_failed_is_failing_until_the_other_side_has_taken_something() -> None:
+    batch = pa.record_batch([pa.array(["x"])], pa.schema([("v", pa.string())], {TOKEN: b"t"}))
+    states: list[str] = []
+    is_reached = False
+
+    def flush() -> None:
+        states.append(sink.report()["state"])
+        if not is_reached:
+            raise ConnectorError("cannot be reached")
+
+    def subscribe(query: str, **options: Any) -> Any:
+        items = iter([batch, None])
+        results = MagicMock()
+        results.__enter__.return_value = SimpleNamespace(
+            next_item=lambda timeout: next(items), end=SimpleNamespace(reason="finished", message=None)
+        )
+        return results
+
+    connector: Any = SimpleNamespace(promise="exactly once: x", open=lambda o, t: None, write=lambda b, t: None, flush=flush)
+    client: Any = SimpleNamespace(subscribe=subscribe)
+    sink = SinkRun("alerts", "hot", "{}", None, lambda: client)
+    sink._told["state"] = "failing"
+    with pytest.raises(ConnectorError):
+        sink._move(client, connector, ConnectorOptions("alerts", {}))
+    is_reached = True
+    sink._move(client, connector, ConnectorOptions("alerts", {}))
+    assert states[:2] == ["failing", "failing"]
+    assert sink.report()["state"] == "finished"
+    assert sink.report()["rows"] == 1
