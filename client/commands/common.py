@@ -119,7 +119,7 @@ def once_started(connect: Callable[[], Client], wait_s: float, pause: Callable[[
             if asked == tries:
                 progress("")
                 raise
-            progress(f"{error.message} yet; waiting for one that starts (at most {wait_s:g} s, Ctrl-C ends it)")
+            progress(f"{error.message} yet; waiting up to {wait_s:g} s")  # one line: it is taken away again
             pause(ASK_AGAIN_S)
             asked += 1
         else:

@@ -89,7 +89,7 @@ def command(
         _check_mergeable(sources, files, format, producer)
     source = sources[0] if sources else None
     if source is None and sys.stdin.isatty():
-        warn("reading rows from the terminal, the first line with the names of the columns; Ctrl-D ends them")
+        warn("type rows of CSV, the names of the columns first; Ctrl-D ends")
     form = _form(source, format)
     with connect() as client, client.publisher(name, producer) as publisher:
         account = Account()
@@ -204,10 +204,11 @@ class Account:
             warn(f"  {reason}")
         if self.refused > len(reasons):
             warn(f"  … and {self.refused - len(reasons):,} more")
-        if self.is_useless and any(reason.endswith("is missing") for reason in reasons):
-            warn(MAP_HINT)
-        if self.is_useless and any(" is not TIMESTAMP (" in reason for reason in reasons):
-            warn("--time-format says how the file writes times, as in --time-format '%d.%m.%Y %H:%M'")
+        if self.is_useless:
+            from millstream.protocol.values.mapping import hints
+
+            for hint in hints(reasons):
+                warn(hint)
 
 
 class InputSender:

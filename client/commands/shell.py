@@ -145,7 +145,7 @@ def run_line(client: Client, text: str, format: str | None) -> bool:
         try:
             answer = client.execute(statement)
             if answer.continuous and answer.query is not None and not answer.durable:
-                courtesy("results of rows that come from now on; Ctrl-C stops them; FETCH SELECT … answers at once")
+                courtesy("results from now on; Ctrl-C stops; FETCH SELECT … answers at once")
                 subscription = subscribed(client, answer)
                 show_results(subscription, format or "table")
                 stop_following(client, subscription)

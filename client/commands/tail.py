@@ -42,5 +42,5 @@ def command(
         client.subscribe(name_of(query), from_start=from_start, resume_token=resume_token, reconnect=follow) as subscription,
     ):
         if not from_start and resume_token is None:
-            courtesy("results from now on; --from-start begins with those that are kept; Ctrl-C ends this")
+            courtesy("results from now on (with --from-start those that are kept, too); Ctrl-C ends")
         show_results(subscription, format, limit, receipts=receipts, tokens=tokens)

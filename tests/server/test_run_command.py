@@ -257,7 +257,7 @@ def test_a_file_whose_columns_have_other_names_is_told_of_map(files: Path, name:
     (files / name).write_text(text, "utf-8")
     result = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, name))
     assert result.exit_code == 1
-    assert "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file" in result.stderr
+    assert "--map COLUMN=FILE_COLUMN fills a column from one of another name in the file" in result.stderr
     assert "--time-format" not in result.stderr
     mapped = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, name), "--map", "s.ts=time")
     assert (mapped.exit_code, "--map" in mapped.stderr) == (0, False)
@@ -305,3 +305,10 @@ def test_the_header_of_a_csv_file_tells_its_separator(files: Path, separator: st
     (files / "sheet.csv").write_text(f'ts{separator}v\n1{separator}"2"\n2{separator}3,5\n', "utf-8")
     found = run(files, "CREATE STREAM s (ts BIGINT, v TEXT) TIMESTAMP BY ts UNIT s;\nSELECT v FROM s;", *with_rows(files, "sheet.csv"))
     assert found.stdout.splitlines()[2:4] == ["2", "3,5"]
+
+
+def test_numbers_with_a_decimal_comma_get_a_hint(files: Path) -> None:
+    (files / "sheet.csv").write_text("ts;x\n1;0,5\n2;1,5\n", "utf-8")
+    found = run(files, "CREATE STREAM s (ts BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT s;\nSELECT x FROM s;", *with_rows(files, "sheet.csv"))
+    assert found.exit_code == 1
+    assert "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one" in found.stderr
