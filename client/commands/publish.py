@@ -41,6 +41,7 @@ SUFFIXES = {
     ".arrow": "arrow",
     ".arrows": "arrow",
 }
+TYPED = {"csv": "CSV, a line with the names of the columns first", "jsonl": "a JSON object a line"}
 READ_BYTES = 256 * 1024
 REASONS_SHOWN_MAX = 10
 NAMED_ROWS_MAX = 65_536  # that are taken as one
@@ -88,9 +89,9 @@ def command(
     if len(files) > 1:
         _check_mergeable(sources, files, format, producer)
     source = sources[0] if sources else None
-    if source is None and sys.stdin.isatty():
-        warn("type rows of CSV, the names of the columns first; Ctrl-D ends")
     form = _form(source, format)
+    if source is None and sys.stdin.isatty():
+        warn(f"type {TYPED.get(form, form)}; Ctrl-D ends")
     with connect() as client, client.publisher(name, producer) as publisher:
         account = Account()
         sender = InputSender(publisher, producer is not None)
