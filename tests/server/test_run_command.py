@@ -312,3 +312,20 @@ def test_numbers_with_a_decimal_comma_get_a_hint(files: Path) -> None:
     found = run(files, "CREATE STREAM s (ts BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT s;\nSELECT x FROM s;", *with_rows(files, "sheet.csv"))
     assert found.exit_code == 1
     assert "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one" in found.stderr
+
+
+def test_what_holds_for_many_files_is_said_once(files: Path) -> None:
+    for name in ("a", "b", "c"):
+        (files / f"part_{name}.csv").write_text(f"ts,v,{'more' if name == 'c' else 'extra'}\n1,1,1\n", "utf-8")
+    told = run(files, STREAM + "SELECT v FROM s;", "--input", f"s={files / 'part_*.csv'}").stderr
+    assert told.splitlines() == [
+        "part_a.csv and 1 more: left out column extra, which the stream does not have",
+        "part_c.csv: left out column more, which the stream does not have",
+    ]
+
+
+def test_local_times_of_parquet_need_a_zone_also_under_a_map(files: Path) -> None:
+    pq.write_table(pa.table({"when": pa.array([0], pa.timestamp("us")), "v": [1]}), files / "x.parquet")
+    told = ("--input", f"s={files / 'x.parquet'}", "--map", "ts=when")
+    assert "column when holds local time without a zone" in run(files, TIMED.format(zone=""), *told).stderr
+    assert run(files, TIMED.format(zone=" ZONE 'UTC'"), *told).exit_code == 0
