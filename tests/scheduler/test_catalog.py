@@ -52,6 +52,7 @@ TRAIN = TrainShape(count=1)
         ("weighted-round-robin:leaf=0", "leaf=0.0 is not a positive number"),
         ("weighted-round-robin:join=nan", "join=nan is not a positive number"),
         ("hr:level", "policy option 'level' is not of the form key=value"),
+        ("user:mine.py", "policy option 'mine.py' is not of the form key=value; a file of your own is user:file=mine.py"),
     ],
 )
 def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
