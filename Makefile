@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench types lint contracts docs rooms tests coverage damage cluster faults soak experiments pins kills edges services console wheel clean
+.PHONY: help setup demo test checks bench types lint contracts docs rooms tests coverage damage cluster faults soak experiments pins kills edges services console wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -28,7 +28,10 @@ $(READY): $(INSTALLED) pyproject.toml
 demo: $(READY) ## a month of flights through thirteen queries, every answer checked against DuckDB
 	@$(BIN)/millstream demo $(ARGS)
 
-test: lint contracts types docs tests ## all checks and all tests
+test: checks tests ## all checks and all tests
+
+checks: $(READY) ## ruff, import contracts, mypy and the documents, side by side
+	@$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target lint contracts types docs
 
 # Two processes share the tests, a module each, so that what a module sets up is set up once.
 tests: $(READY) ## pytest, all tests

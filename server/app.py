@@ -117,7 +117,7 @@ class Application:
         self.peer_memory = PeerMemory(config.connections_bytes_max)
         self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
         self.journaling: Journaling | None = None
-        self.look_at_connectors: Callable[[int], None] = lambda now_ns: None  # called on the loop, now and then
+        self.look_at_processes: Callable[[int], None] = lambda now_ns: None  # called on the loop, now and then
         self.unbalanced_total = 0
         self.policies_failed = 0
         self.ready = False

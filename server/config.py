@@ -121,6 +121,16 @@ class Config:
         "Run the sources and sinks of CREATE SOURCE and CREATE SINK in a process of the server's own. If false, run `millstream connect "
         "--server` elsewhere (docs/connect.md).",
     )
+    console_port: int = setting(
+        0,
+        "server",
+        "Port of the console, a page that shows the server in a browser; a process of its own runs it. 0 turns it off (docs/console.md).",
+        least=0,
+        most=PORT_MAX,
+    )
+    console_host: str = setting(
+        "127.0.0.1", "server", "Address of the console. Beyond loopback, the server must ask for tokens, and the page comes over its TLS."
+    )
     drain_s: float = setting(10.0, "server", "How long the server may take after SIGTERM to answer queued rows before it exits.", least=0)
 
     admin_token: str = setting("", "security", "Token of the role that may do everything.")

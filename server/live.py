@@ -30,7 +30,7 @@ from millstream.server.net.security import role_of, tls_context
 from millstream.server.sweep import Sweep
 
 if TYPE_CHECKING:
-    from millstream.server.connecting import ConnectProcess
+    from millstream.server.connecting import ClientProcess
     from millstream.server.net.pages import Pages
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
@@ -130,8 +130,9 @@ class LiveServer:
         self._server: asyncio.Server | None = None
         self._pages: Pages | None = None
         self._sweep = Sweep(self.application)
-        self._connect: ConnectProcess | None = None
-        self.application.look_at_connectors = self._look_at_connectors
+        self._connect: ClientProcess | None = None
+        self._console: ClientProcess | None = None
+        self.application.look_at_processes = self._look_at_processes
 
     async def start(self) -> None:
         """Bind, bring the engine up, listen."""
@@ -163,15 +164,21 @@ class LiveServer:
         if context is None and config.admin_token and not config.host.startswith("127."):
             self.log.warning("tokens_in_the_clear", hint="set --tls-cert and --tls-key")
 
-    def _look_at_connectors(self, now_ns: int) -> None:
-        """See to the process that runs sources and sinks."""
+    def _look_at_processes(self, now_ns: int) -> None:
+        """See to the processes that run sources and sinks, and the console. What starts them is loaded with the first one."""
         wanted = self.config.connectors and self.application.host.has_connectors
         if self._connect is None and wanted:
-            from millstream.server.connecting import ConnectProcess  # loaded with the first source or sink
+            from millstream.server.connecting import connect_process
 
-            self._connect = ConnectProcess(self.config, self.port, self.log)
+            self._connect = connect_process(self.config, self.port, self.log)
         if self._connect is not None:
             self._connect.look(now_ns, wanted=wanted)
+        if self._console is None and self.config.console_port:
+            from millstream.server.connecting import console_process
+
+            self._console = console_process(self.config, self.port, self.log)
+        if self._console is not None:
+            self._console.look(now_ns, wanted=True)
 
     async def settle(self) -> None:
         """Load what the first statement needs, while peers are served already, and spare the collector of garbage all that was loaded."""
@@ -203,8 +210,9 @@ class LiveServer:
         """Accept nobody any more, answer what is queued, say goodbye."""
         self.log.info("stopping", drain_s=self.config.drain_s)
         self._sweep.stop()
-        if self._connect is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._connect.stop)
+        for process in (self._connect, self._console):
+            if process is not None:
+                await asyncio.get_running_loop().run_in_executor(None, process.stop)
         if self._server is not None:
             self._server.close()
         drained = await self.application.stop()

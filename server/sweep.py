@@ -97,7 +97,7 @@ class Sweep:
             application.spill()
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
-            application.look_at_connectors(now_ns)
+            application.look_at_processes(now_ns)
             if application.workers is not None:
                 self._balance(application.workers, now_ns)
         if self._round % JOURNAL_ROUNDS == 0:

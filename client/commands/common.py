@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -307,3 +308,24 @@ def _explain_end(subscription: BlockingSubscription) -> None:
         return
     token = f"; continue with --resume {end.resume_token}" if end.resume_token else ""
     warn(f"{subscription.query} ended: {end.reason}{f' ({end.message})' if end.message else ''}{token}")
+
+
+def stop_with_input(stop: Callable[[], object]) -> None:
+    """Call `stop`, in another thread, when standard input ends, as it does with the process that started this one."""
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(4096):
+            """Nothing is said there."""
+        stop()
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def bound_memory(bytes_max: int) -> None:
+    """Let this process take so many bytes for its data, as far as the platform can bound that."""
+    try:
+        import resource
+    except ImportError:  # not on every platform
+        return
+    hard: Any = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (bytes_max if hard == resource.RLIM_INFINITY else min(bytes_max, hard), hard))

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from millstream.client.connection import Answer, AsyncClient, connect_async
 from millstream.client.console import files
 from millstream.client.console.deciding import Simulations, decisions
+from millstream.client.console.experiments import ExperimentRuns, experiments
 from millstream.client.console.pages import Page, report_fault
 from millstream.client.console.watching import Watch
 from millstream.client.errors import MillstreamError
@@ -47,6 +48,7 @@ class Desk:
     def __init__(self, access: Access, own_token: str | None, connections_max: int, *, open_to_others: bool) -> None:
         self.connections = Connections(access, connections_max)
         self.simulations = Simulations()
+        self.experiment_runs = ExperimentRuns()
         self.pages = 0
         self._access = access
         self._own_token = own_token
@@ -55,13 +57,17 @@ class Desk:
         self._watches: dict[str, Watch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def begin(self) -> None:
-        """Look with the console's own token from now on, so that the first page finds a past; not where the server refuses it."""
+    async def begin(self) -> str:
+        """Look with the console's own token from now on, so that the first page finds a past. Return what stands in the way."""
         try:
             role = await self.role_of(self._own_token)
-        except MillstreamError:
-            return  # the first page that is let in begins
+        except MillstreamError as error:  # the first page that is let in begins
+            if self._own_token is None and error.code == "unauthorized":
+                return ""
+            refused = "the server refuses MILLSTREAM_TOKEN" if error.code == "unauthorized" else "the console cannot look yet"
+            return f"{refused}: {error}; the first page that is let in begins"
         self.watch(role, self._own_token, stays=True)
+        return ""
 
     async def role_of(self, token: str | None) -> str:
         """Return what a token grants. MillstreamError when the server refuses it."""
@@ -100,6 +106,7 @@ class Desk:
 
     async def close(self) -> None:
         """End all."""
+        await self.experiment_runs.stop()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -121,7 +128,7 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
         found = bundle.files.get(request.path_params["name"])
         if found is None:
             return _refusal(MillstreamError("not_found", "the console has no such file"), 404)
-        return Response(found[0], media_type=found[1])
+        return Response(found[0], headers=found[1])
 
     async def statement(request: Request) -> Response:
         return await _answered(request, lambda asked: _executed(desk, _token(request), asked))
@@ -135,6 +142,11 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
     async def advise(request: Request) -> Response:
         return await _answered(request, lambda asked: desk.simulations.advise(desk, _token(request), asked), ADVISE_S_MAX)
 
+    known = experiments(bundle.experiments)
+
+    async def experiment(request: Request) -> Response:
+        return await _answered(request, lambda asked: _experiment(desk, known, _token(request), asked))
+
     async def live(socket: WebSocket) -> None:
         await _live(desk, socket)
 
@@ -145,6 +157,7 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
         Route("/api/decisions", look, methods=["POST"]),
         Route("/api/simulate", simulate, methods=["POST"]),
         Route("/api/advise", advise, methods=["POST"]),
+        Route("/api/experiment", experiment, methods=["POST"]),
         WebSocketRoute("/api/live", live),
     ]
     return Guard(Starlette(routes=routes), names)
@@ -206,6 +219,28 @@ async def _executed(desk: Desk, token: str | None, asked: dict[str, Any]) -> dic
                 "invalid", "this SELECT runs on: follow its results instead", "or give it a name: CREATE QUERY name AS SELECT …"
             )
         return _shown(answer)
+
+
+async def _experiment(desk: Desk, known: list[dict[str, Any]], token: str | None, asked: dict[str, Any]) -> dict[str, Any]:
+    """Tell of the experiments and of the run under way, begin or stop one: whoever is let in may look, only an admin steers."""
+    role, runs = await desk.role_of(token), desk.experiment_runs
+    do, name = asked.get("do"), asked.get("name")
+    if do in ("start", "stop") and role != "admin":
+        raise MillstreamError("forbidden", f"to {do} an experiment needs the admin role, and your token grants {role}")
+    if do in ("start", "figure") and name not in {one["name"] for one in known}:
+        raise ValueError(f"there is no experiment {name!r}")
+    match do:
+        case "start":
+            runs.start(str(name))
+        case "stop":
+            await runs.stop()
+        case "figure":
+            return {"figure": runs.figure(str(name))}
+        case "state" | "list":
+            pass
+        case _:
+            raise ValueError("do is list, state, start, stop or figure")
+    return {**runs.state(), **({"experiments": known} if do == "list" else {})}
 
 
 def _shown(answer: Answer) -> dict[str, Any]:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import signal
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from millstream.client.advice import OBJECTIVES
 from millstream.client.console.pages import Connector
+from millstream.client.console.processes import Bounds, printed
 from millstream.client.errors import MillstreamError
 
 LOOK_S_MAX = 10.0
@@ -29,7 +26,6 @@ LAST_S_MAX = 3_600.0
 POLICIES_MAX = 12
 SIMULATION_S_MAX = 120.0
 MINUTES_MAX = 10.0
-OUTPUT_BYTES_MAX = 1_048_576
 POLICY = re.compile(r"[A-Za-z0-9_:=+.-]{1,200}")
 """A policy as `simulate` takes it, with its options; `user:file=…` has a path, which this keeps out."""
 
@@ -129,33 +125,10 @@ class Simulations:
             with TemporaryDirectory(prefix="millstream-console-") as folder:
                 file = Path(folder) / "arrivals.recording"
                 await asyncio.to_thread(file.write_text, lines, "utf-8")
-                return await _printed((words[0], str(file), *words[1:]), seconds_max), answer.notices
+                bounds = Bounds(seconds_max, "choose fewer policies or a shorter time")
+                return await printed("the simulation", (words[0], str(file), *words[1:]), bounds), answer.notices
         finally:
             self._busy = False
-
-
-async def _printed(words: tuple[str, ...], seconds_max: float) -> str:
-    """Return what a command of ours printed. MillstreamError when it fails or takes too long; then it is ended with all that it began."""
-    command = ("-c", "from millstream.client.cli import main; main()", *words)
-    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdout=pipe, stderr=pipe, stdin=nothing, start_new_session=True, limit=OUTPUT_BYTES_MAX
-    )
-    try:
-        async with asyncio.timeout(seconds_max):
-            out, said = await process.communicate()
-    except TimeoutError:
-        hint = "choose fewer policies or a shorter time"
-        raise MillstreamError("timeout", f"the simulation took longer than {seconds_max:g} s and was ended", hint) from None
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    if process.returncode:
-        lines = said.decode(errors="replace").strip().splitlines()
-        raise MillstreamError("invalid", f"the simulation failed: {lines[-1] if lines else process.returncode}")
-    return out.decode()
 
 
 def _number(asked: dict[str, Any], name: str, most: float) -> float:

@@ -1,4 +1,7 @@
-"""The page's files, which `make console` bundles and the wheel has; and the rules under which a browser runs them."""
+"""The page's files, which `make console` bundles and the wheel has; and the rules under which a browser runs them.
+
+With the page come docs/experiments.md and its figures, compressed: so an installed console has them too.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from millstream.client.errors import MillstreamError
 
 BUNDLE = Path(__file__).parent / "bundle"
 PAGE = "index.html"
+EXPERIMENTS = "experiments.txt"
+PACKED = ".gz"
 NONCE = "{{nonce}}"  # in the page, where the number goes by which the editor's styles are let in
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -29,10 +34,11 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The page, and its files by name: content and type."""
+    """The page, its files by name, each with its headers, and the text that tells of the experiments."""
 
     page: str
-    files: dict[str, tuple[bytes, str]]
+    files: dict[str, tuple[bytes, dict[str, str]]]
+    experiments: str = ""
 
 
 def load(folder: Path = BUNDLE) -> Bundle:
@@ -43,12 +49,18 @@ def load(folder: Path = BUNDLE) -> Bundle:
             "the console's page has not been bundled: this is a clone without it",
             "run make console (it needs Node 18 or later and npm), or install the wheel",
         )
-    files = {
-        path.name: (path.read_bytes(), TYPES[path.suffix])
-        for path in sorted(folder.iterdir())
-        if path.suffix in TYPES and path.name != PAGE
-    }
-    return Bundle((folder / PAGE).read_text("utf-8"), files)
+    files = {path.name.removesuffix(PACKED): _file(path) for path in sorted(folder.iterdir()) if _type(path) and path.name != PAGE}
+    told = folder / EXPERIMENTS
+    return Bundle((folder / PAGE).read_text("utf-8"), files, told.read_text("utf-8") if told.is_file() else "")
+
+
+def _type(path: Path) -> str | None:
+    return TYPES.get(Path(path.name.removesuffix(PACKED)).suffix)
+
+
+def _file(path: Path) -> tuple[bytes, dict[str, str]]:
+    headers = {"Content-Type": _type(path) or ""}
+    return path.read_bytes(), headers | ({"Content-Encoding": "gzip"} if path.suffix == PACKED else {})
 
 
 def page(bundle: Bundle) -> tuple[str, dict[str, str]]:

@@ -30,7 +30,7 @@ SHOWN = {
     "queries": (
         "name", "state", "class", "rows_per_s", "results_per_s", "latency_now_ms", "latency_p50_ms", "latency_p99_ms", "target",
         "target_since", "slowdown", "utility", "queued", "shed_percent", "memory_bytes",
-        "spilled_bytes", "results", "accepted", "shed", "shed_per_s", "late", "failure",
+        "spilled_bytes", "results", "accepted", "shed", "shed_per_s", "late", "failure", "streams",
     ),
     "streams": ("name", "kind", "state", "rows_per_s", "accepted", "refused", "shed", "behind_ms", "columns"),
     "classes": (
@@ -61,6 +61,7 @@ class Past:
         self._verdicts: dict[str, tuple[str, float]] = {}
         self._decision = 0
         self._told = 0
+        self._streams: dict[Key, str] = {}  # that a query reads, by its name and state
 
     # --- taking a look ---
 
@@ -72,8 +73,11 @@ class Past:
         at_ms = look.now.timestamp() * 1_000
         self.scheduler = {str(row["measure"]): str(row["value"]) for row in look.table("SCHEDULER")}
         measures = {(str(row["scope"]), str(row["name"])): row for row in look.table("MEASURES")}
+        if operators := look.table("OPERATORS"):
+            read = streams_read(operators)
+            self._streams = {_key(row): ", ".join(sorted(read.get(str(row["name"]), ()))) for row in look.table("QUERIES")}
         self.now = {
-            "queries": _queries(look, old, seconds, measures),
+            "queries": _queries(look, old, seconds, measures, self._streams),
             "streams": _streams(look, old, seconds),
             "classes": self._classes(look, old, measures, at_ms),
         }
@@ -86,6 +90,10 @@ class Past:
         self.totals = self._sums(earlier, seconds)
         self._keep(at_ms)
         self._before = look
+
+    def lacks_streams(self) -> bool:
+        """Whether the last look had queries of which it is not known what they read: SHOW OPERATORS tells."""
+        return self._before is None or any(_key(row) not in self._streams for row in self._before.table("QUERIES"))
 
     def lost(self, at_ms: float, why: str) -> None:
         """Note that the server does not answer any more."""
@@ -245,7 +253,32 @@ def latency_since(row: Row, before: Row | None) -> float | None:
     return max(0.0, float(total) / float(more))
 
 
-def _queries(look: Look, old: Look, seconds: float | None, measures: Mapping[Key, Row]) -> list[dict[str, Any]]:
+def streams_read(operators: Iterable[Row]) -> dict[str, set[str]]:
+    """Return by query the streams that its rows come from, as SHOW OPERATORS has it: directly, or over operators and derived streams."""
+    rows = {int(row["operator"]): row for row in operators}
+    known: dict[int, set[str]] = {}
+
+    def read(number: int) -> set[str]:
+        if number not in known:
+            known[number] = set(rows[number]["reads_streams"])
+            for behind in rows[number]["reads_operators"]:
+                if behind in rows:
+                    known[number] |= read(behind)
+        return known[number]
+
+    found: dict[str, set[str]] = {}
+    for number in sorted(rows):  # whoever reads came later: no long chain of calls
+        for query in rows[number]["serves"]:
+            found.setdefault(str(query), set()).update(read(number))
+    return found
+
+
+def _key(query: Row) -> tuple[str, str]:
+    """Return name and state: who was stopped reads nothing, and has operators again when it is started."""
+    return str(query["name"]), str(query.get("state"))
+
+
+def _queries(look: Look, old: Look, seconds: float | None, measures: Mapping[Key, Row], streams: Mapping[Key, str]) -> list[dict[str, Any]]:
     rates = {"rows_per_s": "accepted", "results_per_s": "results", "shed_per_s": "shed"}
     earlier = {str(row["name"]): row for row in old.table("QUERIES")}
     rows = []
@@ -258,6 +291,7 @@ def _queries(look: Look, old: Look, seconds: float | None, measures: Mapping[Key
             "latency_p50_ms": measures.get(("query", name), {}).get("latency_p50_ms"),
             "shed_percent": shed,
             "target_since": None if since is None else since / 1_000,
+            "streams": streams.get(_key(row)),
         }
         rows.append({**row, **told})
     return rows

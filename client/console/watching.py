@@ -90,12 +90,13 @@ class Watch:
             self.server = f"{self._client.server} at {self._client.address}"
             self._seldom = {}
         wanted: tuple[str, ...] = OFTEN if self._seldom and self.past.looks % SELDOM_EVERY else (*OFTEN, *SELDOM)
-        wanted += ("OPERATORS",) if self.network_pages and not self.past.looks % NETWORK_EVERY else ()
+        shows = self.network_pages and not self.past.looks % NETWORK_EVERY
+        wanted += ("OPERATORS",) if shows or ("MEASURES" in wanted and self.past.lacks_streams()) else ()
         answers = dict(zip(wanted, await asyncio.gather(*(self._rows(self._client, name) for name in wanted)), strict=True))
         self._seldom |= {name: answers[name] for name in SELDOM if name in answers}
         self.past.take(Look(time.monotonic(), dt.datetime.now(dt.UTC), {**self._seldom, **answers}))
         self.problem = None
-        if "OPERATORS" in answers:
+        if shows:
             rows = [[row[name] for name in NETWORK_COLUMNS] for row in answers["OPERATORS"]]
             network = {"kind": "network", "at": time.monotonic() * 1_000, "columns": NETWORK_COLUMNS, "rows": rows}
             self.network = json.dumps(network, separators=(",", ":"), ensure_ascii=False)

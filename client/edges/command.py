@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import connection_options, warn
+from millstream.client.commands.common import bound_memory, connection_options, stop_with_input, warn
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
@@ -30,27 +29,12 @@ def command(memory_bytes_max: int | None, with_parent: bool, server_cert: str | 
     from millstream.client.edges.supervisor import Supervisor
 
     if memory_bytes_max is not None:
-        _bound_memory(memory_bytes_max)
+        bound_memory(memory_bytes_max)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if with_parent:
-        threading.Thread(target=_stop_with_input, args=(stop,), daemon=True).start()
+        stop_with_input(stop.set)
     tls = None if server_cert is None else pinned_context(server_cert)
     Supervisor(lambda: connect(tls, waiting=False), warn, stop).run()
     return 0
-
-
-def _stop_with_input(stop: threading.Event) -> None:
-    while sys.stdin.buffer.read(4096):
-        """Nothing is said there."""
-    stop.set()
-
-
-def _bound_memory(bytes_max: int) -> None:
-    try:
-        import resource
-    except ImportError:  # not on every platform
-        return
-    hard: Any = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (bytes_max if hard == resource.RLIM_INFINITY else min(bytes_max, hard), hard))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from millstream.client.connection import Tls
 from millstream.client.errors import MillstreamError
 
 ROLES = ("admin", "writer", "reader")
@@ -18,7 +19,7 @@ class Access:
     """The server's address and trust, and the tokens of its roles that the gateway knows, by role."""
 
     server: str
-    tls_ca: str | None
+    tls_ca: Tls
     tokens: Mapping[str, str]
 
 

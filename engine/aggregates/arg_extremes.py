@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from millstream.engine.aggregates.contract import (
     SPAN_MOST,
     AggregateFunction,
@@ -21,7 +20,7 @@ from millstream.engine.aggregates.contract import (
     StateKind,
 )
 from millstream.engine.data.arrays import copied, running_fold
-from millstream.engine.data.arrow import arrow_type, column_from_arrow, plain_values
+from millstream.engine.data.arrow import column_from_arrow, column_of_values, value_array
 from millstream.engine.data.column import Column, Mask, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
@@ -55,7 +54,7 @@ class ArgExtreme(StateKind):
         value, key = (
             column_from_arrow(rows.argument.values.field(place), type_) for place, (_, type_) in enumerate(rows.argument.type.fields)
         )
-        keys = _values(key)
+        keys = value_array(key)
         at = rows.places.ends_of(self._best(keys, rows.cells), last=False)
         times, ordinals = rows.places.order()
         cells, keys, times, ordinals = rows.cells[at], keys[at], times[at], ordinals[at]
@@ -68,7 +67,7 @@ class ArgExtreme(StateKind):
             at, cells, keys, times, ordinals = at[goes], cells[goes], keys[goes], times[goes], ordinals[goes]
         # Field by field: NumPy copies whole states that hold an object ten times as slowly.
         states["key"][cells], states["time"][cells], states["ordinal"][cells], states["has"][cells] = keys, times, ordinals, True
-        states["value"][cells] = _values(value.take(at))
+        states["value"][cells] = value_array(value.take(at))
 
     def _best(self, keys: Array, cells: Int64Array) -> Int64Array:
         """Return the places, rising, of the rows whose y no other row of the cell has a better one than: at least one a cell."""
@@ -132,11 +131,6 @@ class ArgExtreme(StateKind):
         return ranks
 
 
-def _values(column: Column) -> Array:
-    """Return the values as an array: those of Arrow as Python's."""
-    return np.fromiter(plain_values(column), np.object_, len(column)) if column.type.is_arrow else column.values
-
-
 def _code(type_: DataType) -> str:
     return "O" if type_.is_arrow else np.dtype(numpy_dtype(type_)).str
 
@@ -156,13 +150,7 @@ def _states(argument: DataType, *, greatest: bool) -> tuple[StateKind, ...]:
 
 def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     rows = states[0]
-    valid = rows["has"]
-    if call.type.is_arrow:
-        values = rows["value"].tolist()
-        if not valid.all():
-            values = [v if keep else None for v, keep in zip(values, valid.tolist(), strict=True)]
-        return Column(call.type, pa.array(values, type=arrow_type(call.type)))
-    return Column(call.type, np.ascontiguousarray(rows["value"]), None if valid.all() else valid.copy())
+    return column_of_values(rows["value"], call.type, rows["has"].copy())
 
 
 ARG_MIN = AggregateFunction(_rule, partial(_states, greatest=False), _column, counted=False, ignores_distinct=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Int64Array, null_unless, same_type
 from millstream.engine.aggregates.ranked import top_rule
 from millstream.engine.data.allowance import claim
-from millstream.engine.data.arrow import arrow_type, column_from_arrow, plain_values
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, plain_values, value_array
 from millstream.engine.data.column import Column, null_column
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.keys import key_encoder
@@ -68,7 +68,7 @@ def _order_codes(column: Column, falls: bool, nulls_first: bool) -> Int64Array:
     """Return whole numbers that stand in the order that is wanted of the values."""
     valid = column.validity()
     valid = np.ones(len(column), dtype=np.bool_) if valid is None else valid
-    values = np.fromiter(plain_values(column), np.object_, len(column)) if column.type.is_arrow else column.values
+    values = value_array(column)
     codes = np.full(len(column), -1 if nulls_first else len(column), dtype=np.int64)
     keys, places = np.unique(values[valid], return_inverse=True)  # NaN last (K13)
     codes[valid] = len(keys) - 1 - places if falls else places

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Int64Array, StateKind, same_type
 from millstream.engine.data.arrays import copied, running_fold
-from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.arrow import column_of_values, value_array
 from millstream.engine.data.column import Column, Mask, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
@@ -49,7 +48,7 @@ class End(StateKind):
         column = rows.argument_at(at)
         # Field by field: NumPy copies whole states that hold an object ten times as slowly.
         states["time"][cells], states["ordinal"][cells], states["has"][cells] = times, ordinals, True
-        states["value"][cells] = np.fromiter(plain_values(column), np.object_, len(at)) if column.type.is_arrow else column.values
+        states["value"][cells] = value_array(column)
         valid = column.validity()
         states["valid"][cells] = True if valid is None else valid
 
@@ -84,13 +83,7 @@ def _states(argument: DataType, *, last: bool) -> tuple[StateKind, ...]:
 
 def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     rows = states[0]
-    valid = rows["has"] & rows["valid"]
-    if call.type.is_arrow:
-        values = rows["value"].tolist()
-        if not valid.all():
-            values = [v if keep else None for v, keep in zip(values, valid.tolist(), strict=True)]
-        return Column(call.type, pa.array(values, type=arrow_type(call.type)))
-    return Column(call.type, np.ascontiguousarray(rows["value"]), None if valid.all() else valid)
+    return column_of_values(rows["value"], call.type, rows["has"] & rows["valid"])
 
 
 FIRST = AggregateFunction(same_type, partial(_states, last=False), _column, counted=False, takes_nulls=True)

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.schema import Schema
@@ -164,6 +165,32 @@ def plain_values(column: Column) -> list[Any]:
         return [None if v is None else list(v) for v in values] if column.type.kind is Kind.LIST else values
     storage = _AS_INTEGERS.get(column.type.kind)
     return list((array if storage is None else array.view(storage)).to_pylist())
+
+
+_BYTES_OF_PYTHON = frozenset((Kind.TEXT, Kind.JSON, Kind.BYTES))  # whose values need no shape of our own
+
+
+def value_array(column: Column) -> npt.NDArray[Any]:
+    """Return the values, shape (rows,): those that lie in Arrow as Python's (see `plain_values`), others as stored, whatever NULLs hold."""
+    values: npt.NDArray[Any] = column.values
+    if column.type.kind in _BYTES_OF_PYTHON:
+        values = column.values.to_numpy(zero_copy_only=False)
+    elif column.type.is_arrow:
+        values = np.fromiter(plain_values(column), np.object_, len(column))
+    return values
+
+
+def column_of_values(values: npt.NDArray[Any], type_: DataType, valid: Mask | None) -> Column:
+    """Return the column of what `value_array` gave; NULL where `valid` is false."""
+    valid = None if valid is None or valid.all() else valid
+    if not type_.is_arrow:
+        return Column(type_, np.ascontiguousarray(values), valid)
+    if type_.kind in _BYTES_OF_PYTHON:
+        return Column(type_, pa.array(values, type=arrow_type(type_), mask=None if valid is None else ~valid))
+    listed = values.tolist()
+    if valid is not None:
+        listed = [value if keep else None for value, keep in zip(listed, valid.tolist(), strict=True)]
+    return Column(type_, pa.array(listed, type=arrow_type(type_)))
 
 
 def _integer_form(type_: DataType) -> Any:

@@ -218,8 +218,7 @@ class HashTable:
         self._resize(HASH_SLOTS_MIN)
 
     def _resize(self, slots: int) -> None:
-        self._slots: Int64Array = np.empty((slots, 2), dtype=np.int64)
-        self._slots[:] = (0, MISSING)
+        self._slots: Int64Array = np.full((slots, 2), MISSING, dtype=np.int64)
         self._shift = np.uint64(64 - (slots.bit_length() - 1))
         self._mask = slots - 1
         self._used = 0  # slots taken, tombstones too

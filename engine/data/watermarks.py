@@ -291,8 +291,20 @@ class ChainTrack(LazyTrack):
         return None if first is None else (first, last)
 
     def _compute(self) -> Steps:
-        pairs = [p.steps() for p in self._parts]
+        pairs = [p.steps() for p in self._links()]
         return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
+
+    def _links(self) -> list[WatermarkTrack]:
+        """Return the tracks to put together. Chains within are opened: one that grew a train at a time would copy all before each train."""
+        found: list[WatermarkTrack] = []
+        left = list(reversed(self._parts))
+        while left:
+            part = left.pop()
+            if isinstance(part, ChainTrack) and part._computed is None:
+                left.extend(reversed(part._parts))
+            else:
+                found.append(part)
+        return found
 
 
 class MinimumTrack(LazyTrack):

@@ -25,7 +25,7 @@ Int64Array = npt.NDArray[np.int64]
 
 GROUPS_MIN = 1
 SLOTS_PER_USED_MAX = 4  # in what is written; a table that had more panes than now has more
-SLOTS_MIN = 2
+SLOTS_MIN = 1
 STRETCH_MIN = 3  # fewer panes side by side are put together one by one
 STRETCH_GROUPS_MIN = 16  # so are panes of few groups: NumPy sums a single column in an order of its own
 GROUPS_FEW = 128  # up to here all panes are gathered and combined by one call

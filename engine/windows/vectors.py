@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from millstream.engine.data.arrays import expanded, run_sizes, run_starts
-from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.arrow import column_of_values, value_array
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.key_maps import array_bytes
 from millstream.engine.data.schema import Schema
@@ -168,10 +167,7 @@ class StoredColumns:
         arrays: list[Array] = []
         for position in self.positions:
             column = columns[position]
-            if column.type.is_arrow:
-                arrays.append(np.fromiter(plain_values(column), np.object_, rows))
-            else:
-                arrays.append(column.values)
+            arrays.append(value_array(column))
             arrays.append(np.ones(rows, dtype=np.bool_) if column.valid is None else column.valid)
         return arrays
 
@@ -180,10 +176,5 @@ class StoredColumns:
         columns: list[Column] = []
         for number, type_ in enumerate(self._types):
             place = self._first + 2 * number
-            values = vectors.columns[place][at]
-            if type_.is_arrow:
-                columns.append(Column(type_, pa.array(values.tolist(), type=arrow_type(type_))))
-                continue
-            valid = vectors.columns[place + 1][at]
-            columns.append(Column(type_, values, None if valid.all() else valid))
+            columns.append(column_of_values(vectors.columns[place][at], type_, vectors.columns[place + 1][at]))
         return columns

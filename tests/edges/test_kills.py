@@ -11,8 +11,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,21 @@ class Daemon:
 
     def kill_connect(self) -> None:
         """Kill what the daemon has started."""
+        self._signal(signal.SIGKILL)
+
+    @contextmanager
+    def stopped_connect(self) -> Iterator[None]:
+        """Have what the daemon has started stand still for a while."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         for pid in children.read_text().split() if children.exists() else ():
-            os.kill(int(pid), signal.SIGKILL)
+            os.kill(int(pid), number)
 
     def execute(self, *texts: str) -> Any:
         with connect(f"127.0.0.1:{self.port}") as client:
@@ -66,8 +78,10 @@ def _read_all(log: Any) -> None:
             """Nobody wants to know."""
 
 
-def kill_one_of(draw: random.Random, server: Daemon, other: Service) -> None:
-    """Let them work for a while, and kill one: the daemon, its connect process, or the other side."""
+def kill_one_of(
+    draw: random.Random, server: Daemon, other: Service, ready: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> None:
+    """Let them work for a while, and kill one: the daemon, its connect process, or the other side, within what makes it `ready` to die."""
     time.sleep(draw.uniform(0.5, 3.0))
     victim = draw.choice(("daemon", "connect", "other"))
     if victim == "daemon":
@@ -75,7 +89,8 @@ def kill_one_of(draw: random.Random, server: Daemon, other: Service) -> None:
     elif victim == "connect":
         server.kill_connect()
     else:
-        other.kill()
+        with ready():
+            other.kill()
         other.start()
 
 

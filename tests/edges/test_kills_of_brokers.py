@@ -10,17 +10,19 @@ import asyncio
 import json
 import os
 import random
+import signal
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.edges.test_kills import KILLS, WAIT_S, daemon, kill_one_of
+from tests.edges.test_kills import KILLS, WAIT_S, Daemon, daemon, kill_one_of
 from tests.support import services
 from tests.support.services import Service
 
@@ -42,6 +44,11 @@ class Broker(ABC):
     @abstractmethod
     def taken(self) -> list[int]:
         """Return the results that have come out so far, in order."""
+
+    @contextmanager
+    def ready(self, server: Daemon) -> Iterator[None]:
+        """Make the broker ready to be killed: what it has acked must be what it has stored."""
+        yield
 
     def close(self) -> None:
         """Leave."""
@@ -138,8 +145,14 @@ class Rabbit(Broker):
 
 
 class Mqtt(Broker):
+    """mosquitto acks a message and saves it a little later, so a kill in between loses what it has acked, which nobody can make good.
+
+    It is killed when nobody sends and it has saved everything.
+    """
+
     def __init__(self, service: Service) -> None:
-        self._port = service.port
+        self._service, self._port = service, service.port
+        self._sends = threading.Lock()
         self.source = f"connector = 'mqtt', url = 'mqtt://127.0.0.1:{service.port}', topic = 'in'"
         self.sink = f"connector = 'mqtt', url = 'mqtt://127.0.0.1:{service.port}', topic = 'out'"
         self._heard: list[int] = []
@@ -165,9 +178,22 @@ class Mqtt(Broker):
     def put(self, value: int) -> None:
         if not self._sender.is_connected():
             raise ConnectionError
-        sent = self._sender.publish("in", json.dumps({"v": value}), 1)
-        sent.wait_for_publish(WAIT_S)
+        with self._sends:
+            sent = self._sender.publish("in", json.dumps({"v": value}), 1)
+            sent.wait_for_publish(WAIT_S)
         assert sent.is_published()
+
+    @contextmanager
+    def ready(self, server: Daemon) -> Iterator[None]:
+        """Have mosquitto save, which it does at SIGUSR1, while everybody who sends waits."""
+        saved = Path(self._service.command[-1]).parent / "mosquitto.db"  # its configuration stands beside it
+        with self._sends, server.stopped_connect():
+            saved.unlink(missing_ok=True)
+            assert self._service.process is not None
+            self._service.process.send_signal(signal.SIGUSR1)
+            while not saved.exists():  # pytest bounds the wait
+                time.sleep(0.01)
+            yield
 
     def taken(self) -> list[int]:
         return list(self._heard)
@@ -211,7 +237,7 @@ def test_messages_of_a_broker_come_out_as_promised_whoever_is_killed(tmp_path: P
         writer.start()
         try:
             for _ in range(KILLS):
-                kill_one_of(draw, server, service)
+                kill_one_of(draw, server, service, partial(broker.ready, server))
             writer.join(WAIT_S)
             found = _all_taken(broker)
         finally:

@@ -7,14 +7,15 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from millstream.engine.data.arrivals import ArrivalTimes
 from millstream.engine.data.column import CellColumn
 from millstream.engine.data.graph import EdgeId, LogId
 from millstream.engine.data.train import Numbers, Train, empty_train
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP
-from millstream.engine.data.watermarks import RowTrack, constant_track
-from millstream.engine.flow.cursors import Cursor, LogNode
+from millstream.engine.data.watermarks import TIME_MIN, ChainTrack, RowsTrack, RowTrack, Steps, constant_track
+from millstream.engine.flow.cursors import MERGES_MAX, Cursor, LogNode
 from millstream.engine.flow.queues import FEW_NODES, OutputLog
 
 from tests.support.engine_run import schema_of
@@ -177,3 +178,28 @@ def test_a_queue_of_single_rows_holds_little_more_than_its_rows() -> None:
     finally:
         tracemalloc.stop()
     assert held / (100 * FEW_NODES) < 300
+
+
+def test_progress_that_is_put_together_is_copied_once_and_not_with_each_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = 0
+    compute = ChainTrack._compute
+
+    def counted(track: ChainTrack) -> Steps:
+        nonlocal copied
+        steps = compute(track)
+        copied += len(steps[0])
+        return steps
+
+    monkeypatch.setattr(ChainTrack, "_compute", counted)
+    log = OutputLog(LogId(1), SCHEMA)
+    cursor = log.open_cursor(EdgeId(1))
+    trains, rows = MERGES_MAX + 2, 100
+    for _ in range(trains):
+        instants = np.arange(log.hi, log.hi + rows, dtype=np.int64)
+        track = RowsTrack(log.hi, log.hi + rows, log.watermark_us, instants, 0)
+        push(log, empty_train(SCHEMA, log.hi, log.hi + rows, track, arrival=ArrivalTimes(log.hi, 0)))
+    assert 0 < copied <= trains * rows
+    portion = cursor.take(1)
+    assert portion is not None
+    asked = np.array([0, 1, 2_345, trains * rows - 1], dtype=np.int64)
+    assert portion.train.track.before(asked).tolist() == [TIME_MIN, 0, 2_344, trains * rows - 2]

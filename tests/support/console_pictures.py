@@ -1,12 +1,14 @@
 """Takes the pictures of docs/console.md: the pages of a console before a server at work.
 
-python -m tests.support.console_pictures            # from the root, after `make console`; writes docs/console/*.png
+python -m tests.support.console_pictures [PAGE …]       # from the root, after `make console`; writes docs/console/*.png
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import sys
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -16,7 +18,9 @@ from tests.support.consoles import browser, console
 from tests.support.live_server import Harness
 from tests.support.tree import ROOT
 
+LOOKED_S = 45.0  # before the first picture, so that charts have something to show
 PICTURES = ROOT / "docs" / "console"
+PAGES = ("now", "network", "compose", "policies", "overload", "experiments", "experiments/d-steps")
 SIZES = {"": (1280, 800), "-wide": (1920, 1080), "-phone": (390, 844)}
 WINDOW = "SELECT sensor, COUNT(*) AS n, AVG(value) AS mean FROM readings [RANGE {} SECONDS SLIDE 1 SECOND] GROUP BY sensor"
 STATEMENTS = (
@@ -53,6 +57,8 @@ async def _show(page: Any, where: str) -> None:
         await page.get_by_role("heading", name="Why it chose as it did").scroll_into_view_if_needed()
     if where == "network":
         await page.locator(".box").first.wait_for()
+    if where.startswith("experiments"):
+        await page.get_by_text("claims hold").first.wait_for()
     if where == "compose":
         text = page.get_by_role("textbox", name="Query", exact=True)
         await text.click()
@@ -70,11 +76,9 @@ async def _take(harness: Harness) -> None:
     async with console(harness) as address, browser() as pages:
         page = await pages.new_page()
         await page.goto(address)
-        await asyncio.sleep(45)
-        for where in ("now", "network", "compose", "policies", "overload"):
+        await asyncio.sleep(LOOKED_S)
+        for where in sys.argv[1:] or PAGES:
             for suffix, (width, height) in SIZES.items():
-                if suffix and where not in ("now", "network"):
-                    continue
                 await page.emulate_media(color_scheme="dark" if suffix == "-wide" else "light")
                 await page.set_viewport_size({"width": width, "height": height})
                 await page.goto(f"{address}#/{where}")
@@ -82,11 +86,15 @@ async def _take(harness: Harness) -> None:
                 await page.get_by_text("Live", exact=True).wait_for()
                 await _show(page, where)
                 await asyncio.sleep(4)
-                await page.screenshot(path=PICTURES / f"{where}{suffix}.png")
-    for picture in PICTURES.glob("*.png"):  # 64 colours are enough for a page, and a third of the bytes
-        Image.open(picture).convert("RGB").quantize(64).save(picture, optimize=True)
+                await page.screenshot(path=(picture := PICTURES / f"{where.replace('/', '-')}{suffix}.png"))
+                _pack(picture)
     loading.cancel()
     await asyncio.gather(loading, return_exceptions=True)
+
+
+def _pack(picture: Path) -> None:
+    """Keep 64 colours, which are enough for a page, and a third of the bytes."""
+    Image.open(picture).convert("RGB").quantize(64).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ SLIGHT = ("minor", "moderate")  # faults of axe's that are none to us
 @functools.cache
 def bundled() -> None:
     """Bundle the page if that was not done since its sources changed; skip the test where it cannot be done."""
-    sources = [path for path in (*WEB.glob("*"), *WEB.glob("src/*")) if path.is_file()]
+    told = (ROOT / "docs" / "experiments.md", *ROOT.glob("docs/experiments/*.svg"))
+    sources = [path for path in (*WEB.glob("*"), *WEB.glob("src/*"), *told) if path.is_file()]
     made = BUNDLE / "main.js"
     if made.is_file() and made.stat().st_mtime >= max(path.stat().st_mtime for path in sources):
         return

@@ -1,8 +1,10 @@
 // Bundles the page into ../bundle: what the console serves. Called by `make console`.
 import { build } from "esbuild";
-import { copyFile, mkdir, rm } from "node:fs/promises";
+import { copyFile, mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { gzipSync } from "node:zlib";
 
 const out = "../bundle";
+const docs = "../../../docs"; // what was found in the papers' experiments
 await rm(out, { recursive: true, force: true });
 await mkdir(out);
 await build({
@@ -17,3 +19,7 @@ await build({
   logLevel: "warning",
 });
 await copyFile("index.html", `${out}/index.html`);
+await copyFile(`${docs}/experiments.md`, `${out}/experiments.txt`);
+for (const figure of await readdir(`${docs}/experiments`)) {
+  if (figure.endsWith(".svg")) await writeFile(`${out}/experiment-${figure}.gz`, gzipSync(await readFile(`${docs}/experiments/${figure}`), { level: 9 }));
+}

@@ -16,13 +16,16 @@ from millstream.client.connection import AsyncClient, connect_async
 from millstream.client.console import files, pages
 from millstream.client.console.app import ROWS_SHOWN_MAX, STATEMENT_BYTES_MAX
 from millstream.client.console.deciding import SPANS_TOLD_MAX, Simulations, digest
+from millstream.client.console.experiments import RUNS_KEPT, ExperimentRuns, experiments
 from millstream.client.console.pages import FOLLOWS_MAX, ROWS_KEPT, Follow, Page
+from millstream.client.console.processes import OUTPUT_BYTES_MAX, Bounds, printed
 from millstream.client.console.serving import ConsoleSettings, running
 from millstream.client.console.watching import Watch
 from millstream.client.errors import MillstreamError
 
 from tests.support import live_server
 from tests.support.live_server import Harness, until
+from tests.support.tree import ROOT
 
 
 @pytest.fixture
@@ -278,3 +281,89 @@ def test_a_simulation_is_one_at_a_time_bounded_and_of_policies_only() -> None:
         assert simulations._busy is False
 
     live_server.run(test)
+
+
+def test_a_command_is_bounded_in_time_memory_and_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.client.console.processes._COMMAND", "import sys; exec(sys.argv[1])")
+    monkeypatch.setenv("MILLSTREAM_ADMIN_TOKEN", "a")
+    heard: list[str] = []
+
+    async def test() -> None:
+        def run(code: str, seconds_max: float = 30.0) -> Any:
+            return printed("the command", (code,), Bounds(seconds_max, "ask for less"), heard.append)
+
+        told = "import os; print(7, [name for name in os.environ if name.endswith('_TOKEN') and name.startswith('MILLSTREAM_')])"
+        assert await run(f"{told}; print('1/2', 'x' * 70000, 'end', file=sys.stderr)") == "7 []\n"
+        assert heard[-1].endswith("end")
+        with pytest.raises(MillstreamError, match=r"longer than 0\.2 s and was ended; ask for less"):
+            await run("import subprocess; subprocess.run(['sleep', '100'])", 0.2)
+        with pytest.raises(MillstreamError, match="printed more than"):
+            await run(f"sys.stdout.write('x' * ({OUTPUT_BYTES_MAX} + 1)); import time; time.sleep(100)")
+        with pytest.raises(MillstreamError, match="the command failed: no luck"):
+            await run("print('first', 'error: no luck', sep=chr(10), file=sys.stderr); sys.exit(1)")
+
+    asyncio.run(test())
+    monkeypatch.undo()
+
+    async def with_little_memory() -> None:
+        with pytest.raises(MillstreamError, match="the command failed"):
+            await printed("the command", ("experiment", "run", "p-burst"), Bounds(30.0, "", memory_bytes_max=2**24))
+
+    asyncio.run(with_little_memory())
+
+
+def test_the_page_on_the_experiments_is_read_whole() -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text("utf-8")
+    found = experiments(page)
+    (held, total) = map(int, re.findall(r"\*\*(\d+) of (\d+) claims hold", page)[0])
+    claims = [claim for one in found for claim in one["claims"]]
+    assert (sum(claim["holds"] for claim in claims), len(claims)) == (held, total)
+    assert [one["name"] for one in found] == re.findall(r"^## (\S+)$", page, re.MULTILINE)
+    assert all(one["title"] and one["source"] and one["setup"] and one["scale"] for one in found)
+    assert {one["name"] for one in found if one["live"]} >= {"c-threads", "d-dilos-live"}
+    assert all((ROOT / "docs" / "experiments" / f"{one['name']}.svg").is_file() for one in found)
+    assert experiments("") == []
+
+
+def test_one_experiment_runs_at_a_time_and_only_an_admin_starts_it(bundle: Path) -> None:
+    (bundle / files.EXPERIMENTS).write_text((ROOT / "docs" / "experiments.md").read_text("utf-8"))
+
+    async def test(harness: Harness) -> None:
+        async with asking(harness, bundle) as web:
+
+            async def ask(do: Any, name: Any = "p-burst", token: str = "a") -> httpx.Response:
+                return await web.post("/api/experiment", json={"do": do, "name": name}, headers={"Authorization": f"Bearer {token}"})
+
+            for do in ("start", "stop"):
+                assert (await ask(do, token="r")).json()["message"].endswith("needs the admin role, and your token grants reader")
+            assert (await ask("list", token="wrong")).status_code == 401
+            assert len((await ask("list", token="r")).json()["experiments"]) == 51
+            assert (
+                (await ask("start", "../x")).status_code
+                == (await ask("start", None)).status_code
+                == (await ask("dance")).status_code
+                == 400
+            )
+            assert (await ask("figure")).json()["code"] == "not_found"
+            assert (await ask("start")).json()["running"]["name"] == "p-burst"
+            assert (await ask("start", "p-memory")).json()["hint"] == "one runs at a time: wait, or stop it"
+            stopped = (await ask("stop")).json()
+            assert (stopped["running"], stopped["ended"]["p-burst"]["problem"]) == (None, "it was stopped")
+
+    live_server.run(test, admin_token="a", reader_token="r")
+
+
+def test_few_runs_are_kept_and_one_that_takes_long_is_ended() -> None:
+    async def test() -> None:
+        runs = ExperimentRuns(0.05)
+        runs.start("p-burst")
+        await until(lambda: runs.state()["running"] is None, "it was ended")
+        assert "longer than 0.05 s" in runs.state()["ended"]["p-burst"]["problem"]
+        for number in range(RUNS_KEPT + 1):
+            runs._keep(str(number), {}, "<svg/>")
+        assert list(runs.state()["ended"]) == [str(number) for number in range(1, RUNS_KEPT + 1)]
+        with pytest.raises(MillstreamError, match="no figure"):
+            runs.figure("0")
+        assert runs.figure("8") == "<svg/>"
+
+    asyncio.run(test())

@@ -21,6 +21,8 @@ PAGES_AND_HEADINGS = (
     ("compose", "Compose"),
     ("policies", "Policies"),
     ("overload", "Overload"),
+    ("experiments", "Experiments"),
+    ("experiments/d-steps", "Experiments"),
     ("query/hot", "Query hot"),
     ("class/default", "Class default"),
 )
@@ -116,13 +118,35 @@ def test_the_page_goes_on_when_the_server_is_back() -> None:
 def test_a_table_of_hundreds_has_only_the_rows_in_view_and_finds_one() -> None:
     async def test(shown: Shown) -> None:
         page = shown.page
-        await shown.run(READINGS, *(f"CREATE QUERY q{number} AS SELECT value + {number} AS v FROM readings" for number in range(500)))
+        await shown.run(
+            READINGS,
+            "CREATE STREAM others (value DOUBLE)",
+            "CREATE CLASS gold PRIORITY 6",
+            *(
+                f"CREATE QUERY q{number} WITH (class = '{'default' if number % 10 else 'gold'}') AS "
+                f"SELECT value + {number} AS v FROM {'others' if number < 100 else 'readings'}"
+                for number in range(500)
+            ),
+        )
         table = page.get_by_role("table", name="Queries")
         await page.get_by_role("status").get_by_text("500", exact=True).wait_for()
         assert await table.locator("tbody tr:not(.space)").count() < 40
         await page.get_by_role("searchbox", name="Search in Queries").fill("q49")
         await page.get_by_text("11 of 500").wait_for()
+        await page.get_by_label("Group Queries").select_option("by class")
+        await table.get_by_role("cell", name="▸ default: 10", exact=True).wait_for()
         await page.get_by_role("searchbox", name="Search in Queries").fill("")
+        await table.get_by_role("cell", name="▸ gold: 50", exact=True).click()
+        await table.get_by_role("cell", name="▾ gold: 50", exact=True).wait_for()
+        await table.get_by_role("cell", name="q20", exact=True).wait_for()
+        await page.get_by_label("Group Queries").select_option("by stream")
+        await table.get_by_role("cell", name="▸ others: 100", exact=True).wait_for()
+        await table.locator("tbody tr[tabindex='0']").focus()
+        await page.keyboard.press("End")
+        await page.keyboard.press("Enter")
+        await table.get_by_role("cell", name="▾ readings: 400", exact=True).wait_for()
+        assert await shown.faults() == []
+        await page.get_by_label("Group Queries").select_option("not grouped")
         await table.locator("tbody tr[tabindex='0']").focus()
         await page.keyboard.press("End")
         await page.keyboard.press("Enter")
@@ -289,5 +313,33 @@ def test_a_query_is_drawn_box_by_box_and_its_text_follows() -> None:
         await page.get_by_role("button", name=re.compile("^select value > 30")).wait_for(state="detached")
         assert "30" not in await page.get_by_role("textbox", name="Query", exact=True).inner_text()
         assert await shown.faults() == []
+
+    show(test)
+
+
+def test_an_experiment_is_found_beside_its_paper_and_run_again() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await page.goto(shown.address + "#/experiments")
+        await page.get_by_text(re.compile(r"^\d+ of \d+ claims hold\. A claim")).wait_for()
+        burst = page.get_by_role("link", name=re.compile("^p-burst"))
+        await burst.get_by_text("3 of 3 claims hold").wait_for()
+        await page.wait_for_function("document.querySelector('.shot img').naturalWidth > 0")
+        assert await shown.faults() == []
+        await burst.focus()
+        await page.keyboard.press("Enter")
+        claims = page.get_by_role("table", name="Claims")
+        await claims.get_by_text("✓ holds").first.wait_for()
+        assert await claims.get_by_role("columnheader").count() == 4
+        await page.get_by_role("button", name="Run it again").click()
+        await page.get_by_text(re.compile("p-burst runs at reduced scale: .* of at most 15 min")).wait_for()
+        await claims.get_by_role("columnheader", name="Run again, reduced scale").wait_for()
+        await page.get_by_role("img", name=re.compile("the figure of the run of")).wait_for()
+        assert await page.evaluate("[...document.querySelectorAll('figure img')].every((drawn) => drawn.naturalWidth > 0)")
+        await page.get_by_role("progressbar").wait_for(state="hidden")
+        assert await shown.faults() == []
+        await page.get_by_role("button", name="Run it again").click()
+        await page.get_by_role("button", name="Stop it").click()
+        await page.get_by_text("The last run gave nothing: it was stopped").wait_for()
 
     show(test)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.client.console.past import EVENTS_MAX, MEASURED, OBJECTS_MAX, SAMPLES_MAX, SHOWN, Past, latency_since
+from millstream.client.console.past import EVENTS_MAX, MEASURED, OBJECTS_MAX, SAMPLES_MAX, SHOWN, Past, latency_since, streams_read
 from millstream.client.top.model import Look
 
 BEGAN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -110,3 +110,25 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(past._seen) == OBJECTS_MAX
     assert len(past._rings) <= OBJECTS_MAX * max(map(len, MEASURED.values()))
     json.dumps(past.state(), allow_nan=False)
+
+
+def test_the_streams_of_a_query_are_told_over_operators_and_derived_streams() -> None:
+    def operator(number: int, streams: list[str], operators: list[int], *serves: str) -> dict[str, Any]:
+        return {"operator": number, "reads_streams": streams, "reads_operators": operators, "serves": list(serves)}
+
+    rows = [
+        operator(3, [], [1, 2, 99], "joined"),
+        operator(1, ["b"], [], "joined", "plain"),
+        operator(2, ["a"], [], "derived"),
+        operator(4, [], [2], "d"),
+    ]
+    read = {"joined": {"a", "b"}, "plain": {"b"}, "derived": {"a"}, "d": {"a"}}
+    assert streams_read(rows) == read
+    past = Past()
+    assert past.lacks_streams()
+    past.take(look(0, QUERIES=[query("joined"), query("d")], OPERATORS=rows))
+    assert [row["streams"] for row in past.now["queries"]] == ["a, b", "a"]
+    assert not past.lacks_streams()
+    past.take(look(1, QUERIES=[query("joined"), query("d"), query("new")]))
+    assert [row["streams"] for row in past.now["queries"]] == ["a, b", "a", None]
+    assert past.lacks_streams()

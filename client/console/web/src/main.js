@@ -2,6 +2,7 @@
 
 import { detailPage } from "./detail.js";
 import { action, h, say } from "./dom.js";
+import { experimentsPage } from "./experiments.js";
 import { UNKNOWN } from "./figures.js";
 import { Link } from "./link.js";
 import { nowPage } from "./now.js";
@@ -17,6 +18,7 @@ const PAGES = [
   ["compose", "Compose", later("Compose", async () => (await import("./compose.js")).composePage)],
   ["policies", "Policies", policiesPage],
   ["overload", "Overload", overloadPage],
+  ["experiments", "Experiments", experimentsPage],
 ];
 
 /** Return what makes a page whose code is loaded when it is first shown. */
@@ -97,8 +99,8 @@ function route() {
   const [where = "now", ...rest] = location.hash.replace(/^#\//, "").split("/").map(decodeURIComponent);
   shown?.destroy();
   const found = PAGES.find(([name]) => name === where);
-  const given = { link, store, open };
-  if (["query", "stream", "class"].includes(where)) shown = detailPage({ ...given, kind: where, name: rest.join("/") });
+  const given = { link, store, open, name: rest.join("/") };
+  if (["query", "stream", "class"].includes(where)) shown = detailPage({ ...given, kind: where });
   else shown = (found ?? PAGES[0])[2](given);
   nav.replaceChildren(...PAGES.map(([name, title]) => h("a", { href: `#/${name}`, "aria-current": (found?.[0] ?? "now") === name ? "page" : undefined }, title)));
   main.replaceChildren(shown.element);

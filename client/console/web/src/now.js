@@ -14,10 +14,18 @@ const TILES = [
   ["busy_cores", "Cores busy", figures.number],
 ];
 const EVENTS_SHOWN = 100;
+/** By what queries may be grouped. */
+export const GROUPS = [["class", "by class"], ["streams", "by stream"]];
 
 /** Return how a target stands: "met since 14:03:07". */
 export function standing(verdict, since) {
   return verdict ? `${verdict}${since ? ` since ${figures.clock(since)}` : ""}` : figures.UNKNOWN;
+}
+
+/** Return how many of the rows miss their target; of a group. */
+export function missed(rows, key) {
+  const [bad, all] = [rows.filter((row) => row[key] === "missed").length, rows.filter((row) => row[key]).length];
+  return all ? `${bad} of ${all} missed` : "";
 }
 
 const tone = (verdict) => (verdict === "missed" ? "bad" : verdict === "met" ? "good" : null);
@@ -27,19 +35,20 @@ const columnsOf = (store) => ({
     { key: "name", title: "Query", show: figures.text },
     { key: "state", title: "State", show: figures.text, tone: (row) => (row.state === "failed" ? "bad" : null) },
     { key: "class", title: "Class", show: figures.text },
-    { key: "rows_per_s", title: "In", show: figures.rate, number: true },
-    { key: "results_per_s", title: "Out", show: figures.rate, number: true },
+    { key: "streams", title: "Streams", show: figures.text },
+    { key: "rows_per_s", title: "In", show: figures.rate, number: true, total: "sum" },
+    { key: "results_per_s", title: "Out", show: figures.rate, number: true, total: "sum" },
     { key: "out_line", title: "Out, last minute", spark: (row) => store.spark("queries", row.name, "results_per_s") },
-    { key: "latency_now_ms", title: "Latency now", show: figures.duration, number: true },
+    { key: "latency_now_ms", title: "Latency now", show: figures.duration, number: true, total: "most" },
     { key: "latency_line", title: "Latency, last minute", spark: (row) => store.spark("queries", row.name, "latency_now_ms") },
-    { key: "latency_p50_ms", title: "p50", show: figures.duration, number: true },
-    { key: "latency_p99_ms", title: "p99", show: figures.duration, number: true },
-    { key: "target", title: "Target", show: (value, row) => standing(value, row.target_since), tone: (row) => tone(row.target) },
-    { key: "slowdown", title: "Slowdown", show: figures.number, number: true },
-    { key: "queued", title: "Waiting", show: figures.count, number: true },
-    { key: "shed_percent", title: "Shed", show: figures.percent, number: true },
-    { key: "memory_bytes", title: "Memory", show: figures.size, number: true },
-    { key: "spilled_bytes", title: "Spilled", show: figures.size, number: true },
+    { key: "latency_p50_ms", title: "p50", show: figures.duration, number: true, total: "most" },
+    { key: "latency_p99_ms", title: "p99", show: figures.duration, number: true, total: "most" },
+    { key: "target", title: "Target", show: (value, row) => standing(value, row.target_since), tone: (row) => tone(row.target), total: (rows) => missed(rows, "target") },
+    { key: "slowdown", title: "Slowdown", show: figures.number, number: true, total: "most" },
+    { key: "queued", title: "Waiting", show: figures.count, number: true, total: "sum" },
+    { key: "shed_percent", title: "Shed", show: figures.percent, number: true, total: "most" },
+    { key: "memory_bytes", title: "Memory", show: figures.size, number: true, total: "sum" },
+    { key: "spilled_bytes", title: "Spilled", show: figures.size, number: true, total: "sum" },
   ],
   streams: [
     { key: "name", title: "Stream", show: figures.text },
@@ -103,11 +112,11 @@ export function nowPage({ store, open }) {
   ];
   const columns = columnsOf(store);
   const tables = {
-    queries: new Table({ caption: "Queries", columns: columns.queries, open: (row) => open("query", row.name) }),
+    queries: new Table({ caption: "Queries", columns: columns.queries, open: (row) => open("query", row.name), groups: GROUPS }),
     streams: new Table({ caption: "Streams", columns: columns.streams, open: (row) => open("stream", row.name) }),
     classes: new Table({ caption: "Classes", columns: columns.classes, open: (row) => open("class", row.name) }),
   };
-  const shown = (title, table) => card(title, h("div", { class: "row" }, table.counted, table.search), table.element);
+  const shown = (title, table) => card(title, table.tools, table.element);
   const events = eventList();
   const element = h(
     "div",

@@ -3,7 +3,7 @@
 import { Chart } from "./chart.js";
 import { card, h } from "./dom.js";
 import * as figures from "./figures.js";
-import { standing } from "./now.js";
+import { GROUPS, standing } from "./now.js";
 import { keep } from "./store.js";
 import { Table } from "./table.js";
 
@@ -28,16 +28,17 @@ const CLASS_COLUMNS = [
 const RECEIPT_COLUMNS = [
   { key: "name", title: "Query", show: figures.text },
   { key: "class", title: "Class", show: figures.text },
-  { key: "accepted", title: "Rows", show: figures.count, number: true },
-  { key: "shed", title: "Shed", show: figures.count, number: true },
+  { key: "streams", title: "Streams", show: figures.text },
+  { key: "accepted", title: "Rows", show: figures.count, number: true, total: "sum" },
+  { key: "shed", title: "Shed", show: figures.count, number: true, total: "sum" },
   { key: "seen_percent", title: "Share seen", show: figures.percent, number: true },
-  { key: "shed_per_s", title: "Shed now", show: figures.rate, number: true },
+  { key: "shed_per_s", title: "Shed now", show: figures.rate, number: true, total: "sum" },
 ];
 
 /** Return the page. */
 export function overloadPage({ link, store, open }) {
   const classes = new Table({ caption: "Classes", columns: CLASS_COLUMNS, open: (row) => open("class", row.name) });
-  const receipts = new Table({ caption: "What queries have seen", columns: RECEIPT_COLUMNS, open: (row) => open("query", row.name), sort: { key: "shed", down: true } });
+  const receipts = new Table({ caption: "What queries have seen", columns: RECEIPT_COLUMNS, open: (row) => open("query", row.name), sort: { key: "shed", down: true }, groups: GROUPS });
   const drawn = new Map();
   const holder = h("div", {});
   const heard = ({ detail }) => {
@@ -55,9 +56,9 @@ export function overloadPage({ link, store, open }) {
   store.addEventListener("entered", again);
   return {
     element: h("div", {}, h("h1", {}, "Overload"),
-      card("Classes", h("div", { class: "row" }, classes.counted, classes.search),
+      card("Classes", classes.tools,
         h("p", { class: "why" }, "Load and headroom are seconds of work a second: a class whose load is above its headroom falls behind, and sheds if it may."), classes.element),
-      card("What queries have seen", h("div", { class: "row" }, receipts.counted, receipts.search), receipts.element), holder),
+      card("What queries have seen", receipts.tools, receipts.element), holder),
     update() {
       classes.set(store.tables.classes);
       receipts.set(store.tables.queries.map((row) => ({ ...row, seen_percent: row.shed_percent === null ? null : 100 - row.shed_percent })));

@@ -262,7 +262,7 @@ export function policiesPage({ link, store }) {
     element: h("div", {}, h("h1", {}, "Policies"),
       card("In force", back, now, told),
       advisorCard({ link, store, use }),
-      card("All policies", h("div", { class: "row" }, table.counted, table.search),
+      card("All policies", table.tools,
         h("p", { class: "why" }, why ?? "A switch takes effect with the next order; queues and states stay as they are."), bar, table.element),
       decidingCard({ link, store }), whatIf.element),
     update() {
