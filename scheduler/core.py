@@ -18,6 +18,7 @@ from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
     Arrived,
+    ClassChanged,
     DrainRequested,
     Event,
     Placed,
@@ -104,6 +105,7 @@ class SchedulerCore:
             QueryPaused: lambda event, now_ns: self._marks.pause(event.query),
             QueryResumed: lambda event, now_ns: self._marks.resume(event.query),
             QueryReweighed: lambda event, now_ns: self.ledger.reweigh(event.query, event.weight),
+            ClassChanged: lambda event, now_ns: self.network.redefine(event.node),
             SumsWanted: self._take_wanted,
             Spliced: self._take_spliced,
             PolicyChanged: self._take_policy,

@@ -52,7 +52,8 @@ _UPSERT = "a row published to a table replaces the row with its key; a row whose
 STATEMENTS = (
     ("CREATE MATERIALIZED VIEW", "PostgreSQL", "write CREATE QUERY name AS SELECT …; FETCH QUERY name reads its answer so far"),
     ("CREATE VIEW | CREATE TEMPORARY VIEW | CREATE TEMP VIEW", "PostgreSQL, Flink, Spark", _DERIVED),
-    ("CREATE OR REPLACE", "ksqlDB, PostgreSQL, Spark", "DROP it first, or write CREATE … IF NOT EXISTS"),
+    ("CREATE OR REPLACE VIEW | CREATE OR REPLACE TEMP VIEW | CREATE OR REPLACE TEMPORARY VIEW", "PostgreSQL, Spark", _DERIVED),
+    ("CREATE OR REPLACE MATERIALIZED", "PostgreSQL", "write CREATE OR REPLACE QUERY name AS SELECT …"),
     (
         "CREATE STREAM … WITH ( | CREATE TABLE … WITH (",
         "ksqlDB, Flink",
@@ -84,7 +85,26 @@ STATEMENTS = (
     ),
     ("CREATE TYPE | CREATE DOMAIN", "ksqlDB, PostgreSQL", "columns have the types of docs/language.md"),
     ("UPDATE | DELETE | MERGE | UPSERT", "PostgreSQL, Spark, Esper", _UPSERT),
+    (
+        "ALTER STREAM … DROP | ALTER STREAM … RENAME | ALTER STREAM … ALTER | ALTER STREAM … SET",
+        "ksqlDB, PostgreSQL, Flink",
+        "ALTER STREAM name ADD COLUMN c type is all that changes a stream; CREATE STREAM other AS SELECT … shows it in another shape",
+    ),
+    (
+        "ALTER QUERY … RENAME | ALTER QUERY … RESET",
+        "PostgreSQL",
+        "ALTER QUERY name SET (class = 'gold') changes its options; CREATE OR REPLACE QUERY name AS SELECT … its SELECT",
+    ),
+    (
+        "ALTER TABLE",
+        "PostgreSQL, Flink, Spark",
+        "CREATE OR REPLACE TABLE name (…) makes it anew, and a stream takes ALTER STREAM … ADD COLUMN",
+    ),
+    ("ALTER CLASS | ALTER FUNCTION | ALTER SOURCE | ALTER SINK", "PostgreSQL", "write CREATE OR REPLACE …, with all its clauses"),
+    ("ALTER SYSTEM", "ksqlDB, PostgreSQL", "the server has its settings from its configuration"),
     ("ALTER | TRUNCATE", "PostgreSQL, Flink, ksqlDB, Spark", "DROP it and CREATE it anew"),
+    ("COMMENT ON COLUMN", "PostgreSQL", "write COMMENT ON STREAM name IS '…', and name the column in it"),
+    ("COMMENT ON VIEW | COMMENT ON MATERIALIZED", "PostgreSQL", "write COMMENT ON STREAM name IS '…', or COMMENT ON QUERY name IS '…'"),
     ("COPY", "PostgreSQL", "write millstream publish name FILE in a shell; a table can also be CREATE TABLE … FROM 'file'"),
     ("LISTEN | NOTIFY", "PostgreSQL", "write millstream tail name in a shell, or ms.subscribe(name) in Python"),
     (

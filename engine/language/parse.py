@@ -23,7 +23,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 STATEMENT_WORDS = (
     *("SELECT", "CREATE", "INSERT", "DROP", "START", "STOP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SET"),
-    *("FETCH", "WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
+    *("ALTER", "COMMENT", "FETCH", "WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
 )
 
 
@@ -47,6 +47,10 @@ class StatementParser(DefinitionParser):
             return self._insert()
         if self.takes("DROP"):
             return self._drop()
+        if self.takes("ALTER"):
+            return self.alter()
+        if self.takes("COMMENT"):
+            return self.comment()
         for verb in statements.QueryVerb:
             if self.takes(verb.value):
                 if verb in (statements.QueryVerb.START, statements.QueryVerb.STOP) and self.takes("RECORDING"):
@@ -74,7 +78,7 @@ class StatementParser(DefinitionParser):
             self.advance()
             kind = statements.ConnectorKind(self.choice([k.value for k in statements.ConnectorKind], "after REPORT"))
             return statements.ReportConnector(kind, self.name(f"{kind.noun} name"), self.string("a report"))
-        raise self.unexpected_error(STATEMENT_WORDS[:13])
+        raise self.unexpected_error(STATEMENT_WORDS[:15])
 
     def _show(self) -> statements.Statement:
         if self.takes("RECORDING"):

@@ -247,16 +247,19 @@ class TableSubqueryRecipe(TableJoinRecipe):
     steps: tuple[Recipe, ...] = ()
 
 
-@state_record("asof_join_recipe", 1)
+@state_record("asof_join_recipe", 2, added={"forward": bool, "within_us": lambda: None})
 @dataclass(frozen=True, slots=True)
 class AsofJoinRecipe(KeyedJoinRecipe):
     """As-of join (K18): a left row meets the right row of its keys with the greatest time <= its own (`strict`: < its own).
 
-    At equal times the last to arrive counts. The left row is answered once the right side's watermark has passed its time. `kind` is
-    INNER or LEFT. The residual reads only the left's columns: where it is not true, nothing matches.
+    `forward`: the one with the least time >= its own (`strict`: >). At equal times the last to arrive counts. Right rows further away than
+    `within_us` do not count. `kind` is INNER or LEFT. The residual reads only the left's columns: where it is not true, nothing matches;
+    `forward` has none.
     """
 
     strict: bool = False
+    forward: bool = False
+    within_us: int | None = None
 
 
 def _end_of_distinct(fields: dict[str, Any]) -> dict[str, Any]:

@@ -291,7 +291,7 @@ class _Lowering:
         if isinstance(node, logical.Join):
             recipe: recipes.Recipe = recipes.JoinRecipe(*common, node.lower_us, node.upper_us)
         elif isinstance(node, logical.AsofJoin):
-            recipe = recipes.AsofJoinRecipe(*common, node.strict)
+            recipe = recipes.AsofJoinRecipe(*common, node.strict, node.forward, node.within_us)
         else:
             assert isinstance(node.right, logical.TableScan)
             recipe = recipes.TableJoinRecipe(*common, node.right.key)

@@ -161,7 +161,8 @@ class _Run:
             name = f"q{self.bare}"
         outcome = self.host.execute(statement, Context(self.owner, text, name))
         if isinstance(statement, SelectStatement | CreateQuery) and "query" in outcome.info:
-            self.shown.append(str(outcome.info["query"]))
+            if str(outcome.info["query"]) not in self.shown:
+                self.shown.append(str(outcome.info["query"]))
         elif outcome.answer is not None:
             self.shown.append(replace(outcome.answer, name=" ".join(text.split())))
             self.outcomes.messages += outcome.notices

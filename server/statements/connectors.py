@@ -35,7 +35,8 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
     definition = statement.definition
     kind, name = definition.kind, definition.name
     connectors = host.connectors
-    if statement.if_not_exists and connectors.find(kind, name) is not None:
+    found = connectors.find(kind, name)
+    if statement.if_not_exists and found is not None:
         return said(f"{kind.noun} {name} already exists")
     if host.runtime.scheduler is None:
         raise Unsupported(f"a run in virtual time has no {kind.noun}s", hint="create it on a running server")
@@ -44,6 +45,10 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
             host.intake(definition.target)
         else:
             host.queries.get(definition.target)
+    if statement.or_replace and found is not None:
+        from millstream.server.statements.replacing import replace_connector  # loaded by the first that is replaced
+
+        return replace_connector(host, found, definition, context.text.strip())
     made = Connector(definition)
     if context.restoring:
         made.is_paused = host.store.note(_note(kind, name, "paused")) == "yes"

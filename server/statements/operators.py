@@ -49,7 +49,7 @@ def show_operators(host: EngineHost) -> Outcome:
     producers = {id(log): int(operator.id) for operator in operators for log in operator.outputs}
     streams: dict[int, str] = {}
     for name, source in list(network.sources.items()):
-        streams |= {id(log): name for log in (source.log, *(shed.log for shed in list(source.shed_logs.values())))}
+        streams |= {id(log): name for log in (*source.whole_logs, *(shed.log for shed in list(source.shed_logs.values())))}
     rows = []
     for operator in operators:
         logs = [id(cursor.log) for cursor in operator.inputs]

@@ -70,9 +70,29 @@ POLL_COLUMNS = (
 _DESCRIBED = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "BOOLEAN", False], ["note", "TEXT", True]]
 
 
+_COMMENTED = {
+    ShowWhat.STREAMS: "stream",
+    ShowWhat.TABLES: "table",
+    ShowWhat.QUERIES: "query",
+    ShowWhat.CLASSES: "class",
+    ShowWhat.FUNCTIONS: "function",
+    ShowWhat.SOURCES: "source",
+    ShowWhat.SINKS: "sink",
+}
+"""What COMMENT ON may speak of: a last column says what it said."""
+
+
 def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
     """Return the table asked for."""
-    return _SHOWN[statement.what](host)
+    shown = _SHOWN[statement.what](host)
+    kind = _COMMENTED.get(statement.what)
+    if kind is None:
+        return shown
+    comments = host.store.comments(kind)
+    values = [[*row, comments.get(row[0])] for row in shown.values]
+    first = shown.info.get("first", [])
+    info = {**shown.info, "first": [*first, "comment"]} if first and comments else shown.info
+    return Outcome([*shown.columns, ["comment", "TEXT", True]], values, shown.notices, info)
 
 
 def _connectors(host: EngineHost, kind: ConnectorKind) -> Outcome:

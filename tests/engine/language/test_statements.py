@@ -296,6 +296,9 @@ def test_as_of_joins_and_versions() -> None:
     for text in (
         "a JOIN t FOR SYSTEM_TIME AS OF a.ts ON a.k = t.k",
         "a JOIN t FOR SYSTEM_TIME AS OF a.ts AS x ON a.k = x.k",
+        "a JOIN t FOR SYSTEM_TIME AS OF PROCTIME() AS x ON a.k = x.k",
+        "a JOIN t AS OF PROCTIME() ON a.k = t.k",
+        "a JOIN t AS x AS OF PROCTIME ON a.k = x.k",
         "a JOIN t x FOR SYSTEM_TIME AS OF a.ts ON a.k = x.k",
         "a JOIN t ON a.k = t.k FOR SYSTEM_TIME AS OF a.ts",
     ):

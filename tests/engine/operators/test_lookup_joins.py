@@ -94,3 +94,33 @@ def test_old_versions_are_forgotten() -> None:
     kind = next(o.id for o in delta.operators if "join" in o.kind)
     assert engine.network.operators[kind].logic.state_rows() <= 2
     assert engine.rows("q") == [(i, str(i)) for i in range(200)]
+
+
+@pytest.mark.parametrize(
+    "spelled", ["FOR SYSTEM_TIME AS OF PROCTIME()", "FOR SYSTEM_TIME AS OF l.ts", "AS OF PROCTIME()", "AS OF PROCTIME"]
+)
+def test_as_of_proctime_is_the_version_that_stands_when_the_row_comes(spelled: str) -> None:
+    engine = SqlEngine(LEFT, TABLE)
+    engine.put("t", [(1, "old", "+")])
+    engine.select(f"SELECT v, name FROM l JOIN t {spelled} ON l.k = t.k")
+    engine.put("l", [(5, 1, 1)])
+    engine.put("t", [(1, "new", "+")])
+    engine.put("l", [(4, 1, 2)])
+    engine.work()
+    assert engine.rows("q") == [(1, "old"), (2, "new")]
+
+
+def test_looking_ahead_keeps_no_versions_for_rows_that_wait_for_another_key() -> None:
+    engine = SqlEngine(LEFT, RIGHT)
+    delta = engine.select("SELECT v, w FROM l ASOF JOIN r ON l.k = r.k AND r.ts >= l.ts")
+    engine.put("l", [(1, 7, 0)])  # nothing follows of its key
+    for i in range(2, 200):
+        engine.put("l", [(i, 1, i)])
+        engine.put("r", [(i, 1, i)])
+        engine.work()
+    kind = next(o.id for o in delta.operators if "join" in o.kind)
+    assert engine.network.operators[kind].logic.state_rows() <= 12
+    engine.end("l")
+    engine.end("r")
+    engine.work()
+    assert engine.rows("q") == [(i, i) for i in range(2, 200)]
