@@ -8,7 +8,7 @@ Raises SyntaxProblem (with line, column, token and a suggestion), UnknownName, T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, Unsupported
@@ -17,12 +17,10 @@ from millstream.engine.language.definition_parser import DefinitionParser
 from millstream.engine.language.dialect import Millstream
 from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS, check_text, check_tokens
 from millstream.engine.language.recipes import EmitSpec, MatchSkip, Pattern
+from millstream.engine.language.window_parser import MatchParser
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
-
-if TYPE_CHECKING:
-    from millstream.engine.language.match_parser import MatchParser
 
 STATEMENT_WORDS = (
     *("SELECT", "CREATE", "INSERT", "DROP", "START", "STOP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SET"),
@@ -224,26 +222,20 @@ def parse_order(text: str) -> tuple[statements.OrderItem, ...]:
     return _whole(text, lambda parser: parser.listed(parser.order_item))
 
 
-def _match_parser(parser: StatementParser) -> MatchParser:
-    from millstream.engine.language.match_parser import MatchParser  # few queries need it
-
-    return MatchParser(parser)
-
-
 def parse_pattern(text: str) -> tuple[tuple[str, ...], Pattern]:
     """Return the variables and the row pattern that `text` is, as it would stand in PATTERN ( ), with the bracket behind it."""
-    return _whole(text, lambda parser: _match_parser(parser).pattern_alone())
+    return _whole(text, lambda parser: MatchParser(parser).pattern_alone())
 
 
 def parse_measure(text: str) -> tuple[exp.Expr, bool]:
     """Return the measure that `text` is, and whether it is FINAL."""
-    found = _whole(text, lambda parser: _match_parser(parser).measure())
+    found = _whole(text, lambda parser: MatchParser(parser).measure())
     return found.expression, bool(found.final)
 
 
 def parse_skip(text: str) -> tuple[MatchSkip, statements.Name | None]:
     """Return what `text` says behind AFTER MATCH SKIP."""
-    return _whole(text, lambda parser: _match_parser(parser).skip())
+    return _whole(text, lambda parser: MatchParser(parser).skip())
 
 
 def parse_emit(text: str) -> EmitSpec:

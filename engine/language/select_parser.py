@@ -13,7 +13,7 @@ from millstream.engine.expressions.values import parse_timestamp
 from millstream.engine.language import statements
 from millstream.engine.language.dialect import CLAUSE_WORDS, QUERY
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind
-from millstream.engine.language.window_parser import WindowParser
+from millstream.engine.language.window_parser import MatchParser, WindowParser
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
@@ -114,8 +114,6 @@ class FromParser(WindowParser):
         return self._row_pattern(source) if self.sees("MATCH_RECOGNIZE") else source
 
     def _row_pattern(self, source: statements.NamedItem | statements.SubqueryItem) -> statements.MatchItem:
-        from millstream.engine.language.match_parser import MatchParser  # few queries have one
-
         return MatchParser(self).item(source)
 
     def _bare_item(self) -> statements.NamedItem | statements.SubqueryItem:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.errors import EngineError
-from millstream.engine.operators import pattern_runs
+from millstream.engine.operators import row_patterns
 from millstream.engine.operators.build import build_operator, kind_of
 from millstream.engine.plan.explain import explain, rules_in_force
 from millstream.engine.plan.plan import plan_select
@@ -413,7 +413,7 @@ def test_a_match_with_no_row_to_skip_to_counts_as_failed_and_the_next_one_begins
 
 
 def test_more_runs_than_may_be_open_end_the_query_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pattern_runs, "RUNS_MAX", 5)
+    monkeypatch.setattr(row_patterns, "RUNS_MAX", 5)
     engine = SqlEngine(CREATE)
     engine.failures_expected = True
     engine.select(
