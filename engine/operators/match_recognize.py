@@ -174,9 +174,9 @@ class MatchRecognize(Operator):
         taken = self._intake.take(train, out)
         lag = self.spec.lag_us
         behind = lagged_track(taken.track, lag or 0, lag is None) if lag != 0 else taken.track
-        touched, lively = self._add(taken.ready, train, out)
+        waiting = self._ripe()
+        touched, lively = self._add(taken.ready, waiting, train, out)
         found = Found()
-        waiting = self._waiting()
         for id_ in distinct(np.concatenate((lively, waiting))).tolist():
             self._scan(id_, found)
         for at, reason in self._failed:
@@ -190,7 +190,7 @@ class MatchRecognize(Operator):
 
     # Rows in -------------------------------------------------------------------------------------------------------------
 
-    def _add(self, ready: BufferedRows, train: Train, out: Emitter) -> tuple[Int64Array, Int64Array]:
+    def _add(self, ready: BufferedRows, waiting: Int64Array, train: Train, out: Emitter) -> tuple[Int64Array, Int64Array]:
         """Store rows and find out what they can be; return the partitions with new rows, and those of them to be gone through.
 
         In the others no match is waited for, and none of the new rows begins one.
@@ -206,7 +206,7 @@ class MatchRecognize(Operator):
             fixed = [ready.time, ready.ordinal, ready.seq, np.zeros(len(ready), dtype=np.int64)]
             at = self._rows.append(ids, [*fixed, *self._stored.stored(ready.columns, len(ready))])
         if self._ahead:
-            at, ids = self._known_now(touched)
+            at, ids = self._known_now(distinct(np.concatenate((touched, waiting))))
         was = self._begin[touched] < self._known[touched]
         if len(at):
             masks = self._masks(at, ids, None if self._ahead else ready, train, out)
@@ -236,10 +236,9 @@ class MatchRecognize(Operator):
             self._begin, self._known, self._numbers = (np.concatenate((a, more)) for a in (self._begin, self._known, self._numbers))
         return ids
 
-    def _known_now(self, touched: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def _known_now(self, which: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the rows whose conditions waited for rows behind them and need not wait any more, and their partitions."""
         watermark, rows = self._intake.watermark, self._rows
-        which = distinct(np.concatenate((touched, self._ripe())))
         counts = rows.size[which] - self._known[which]
         at, ids = expanded(rows.start[which] + self._known[which], counts), np.repeat(which, counts)
         ends = rows.start[ids] + rows.size[ids]
@@ -251,20 +250,17 @@ class MatchRecognize(Operator):
         return at[known], ids[known]
 
     def _ripe(self) -> Int64Array:
-        """Return the partitions for which W has come far enough, or that wait for the end of the stream, which has come."""
-        if self._intake.watermark == TIME_MAX:
+        """Return the partitions to look at because of W: it has come far enough, or they wait for the end of the stream, which has come."""
+        watermark, order, found = self._intake.watermark, self._due_order, []
+        while order and order[0][0] < watermark:
+            due, id_ = heapq.heappop(order)
+            if self._due.get(id_) == due:
+                del self._due[id_]
+                found.append(id_)
+        if watermark == TIME_MAX:
             return np.flatnonzero(self._begin < self._rows.size[: len(self._begin)])
         self._clean()
-        watermark = self._intake.watermark
-        return distinct(np.array([id_ for due, id_ in self._due_order if due < watermark and self._due.get(id_) == due], dtype=np.int64))
-
-    def _waiting(self) -> Int64Array:
-        """Return the partitions to look at because of W, which no longer wait for it."""
-        found = self._ripe()
-        for id_ in found.tolist():
-            self._due.pop(id_, None)
-        self._clean()
-        return found
+        return np.array(sorted(found), dtype=np.int64)
 
     def _clean(self) -> None:
         """Let go of the first entries of the heap that no longer hold, and of all of them where they are many."""
@@ -429,6 +425,7 @@ class MatchRecognize(Operator):
     def _wait_for(self, walk: Walk, attempt: Attempt | None) -> None:
         """Note when to look at the partition again although it gets no row."""
         if self._within is None or walk.begin >= walk.total:
+            self._due.pop(walk.id, None)
             return
         times = self._rows.columns[_TIME]
         due = min(NEVER, int(times[walk.base + walk.begin]) + self._within)
