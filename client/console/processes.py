@@ -10,8 +10,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from millstream.client.errors import MillstreamError
@@ -30,6 +30,25 @@ class Bounds:
     seconds_max: float
     hint: str
     memory_bytes_max: int = 2**30
+
+
+class Alone:
+    """Lets one through at a time, and refuses the others; `what` names who is through, as in "another simulation"."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.busy = False
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Be through as long as the block runs. MillstreamError (`overloaded`) while another is."""
+        if self.busy:
+            raise MillstreamError("overloaded", f"{self._what} is under way", "try again when it has ended")
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
 
 
 async def printed(what: str, words: tuple[str, ...], bounds: Bounds, hear: Callable[[str], None] = lambda line: None) -> str:
