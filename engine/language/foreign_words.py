@@ -47,6 +47,7 @@ _UNNEST = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
 _CLOCK = "answers must not depend on the clock; use CURRENT_WATERMARK(), or the event time of a stream TIMESTAMP BY ARRIVAL"
 _OWN = "write your own: CREATE FUNCTION name (t TEXT) RETURNS TEXT FROM 'file.py'"
 _FOLLOWS = "join what follows what: FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + 10 SECONDS"
+_GAPS = "write FROM s [RANGE 5 MINUTES SLIDE 5 MINUTES] GROUP BY k EMIT EMPTY, and LOCF(AVG(x)) to carry the last value on"
 _UPSERT = "a row published to a table replaces the row with its key; a row whose column op is '-' deletes it"
 
 STATEMENTS = (
@@ -216,7 +217,8 @@ CLAUSES = (
     ("WITH RECURSIVE …", "PostgreSQL", "only plain common table expressions are known"),
     ("LIMIT 9 OFFSET | OFFSET 9 ROWS | FETCH FIRST | FETCH NEXT", "PostgreSQL, Flink", "write ORDER BY … LIMIT k"),
     ("SORT BY | DISTRIBUTE BY | CLUSTER BY", "Spark", "write ORDER BY … LIMIT k over a window"),
-    ("FILL (", "InfluxDB", "EMIT EMPTY answers windows without rows; COALESCE(SUM(x), 0) fills their NULLs"),
+    ("FILL (", "InfluxDB", "EMIT EMPTY answers windows without rows; COALESCE(SUM(x), 0) or LOCF(SUM(x)) fills their NULLs"),
+    ("GAP_FILL (", "RisingWave", _GAPS),
     ("TIME ( 9 …", "InfluxDB", "write the window after the stream's name: FROM s [RANGE 5 MINUTES SLIDE 5 MINUTES]"),
     ("SLIMIT | SOFFSET", "InfluxDB", "write ORDER BY … LIMIT k over a window"),
     ("TZ (", "InfluxDB", "give the window its zone: FROM s [RANGE 1 DAY SLIDE 1 DAY TIME ZONE 'Europe/Rome']"),
@@ -270,6 +272,13 @@ FUNCTIONS = (
     ("WINDOW", "Spark, Esper", _WINDOW),
     ("SESSION_WINDOW", "Spark", "write the window after the stream's name: FROM s [SESSION 5 MINUTES]"),
     ("TIME_SLICE", "PostgreSQL, InfluxDB", _WINDOW),
+    ("LOCF", "TimescaleDB, RisingWave", "it stands around an aggregate, in a query with EMIT EMPTY: LOCF(AVG(x))"),
+    ("TIME_BUCKET_GAPFILL | DATE_BIN_GAPFILL", "TimescaleDB, InfluxDB", _GAPS),
+    (
+        "INTERPOLATE",
+        "TimescaleDB, RisingWave",
+        "the value behind a gap has not come when its window closes; LOCF(AVG(x)) carries the last on",
+    ),
     (
         "TUMBLE_START | TUMBLE_END | TUMBLE_ROWTIME | HOP_START | HOP_END | HOP_ROWTIME | SESSION_START | SESSION_END | SESSION_ROWTIME",
         "Flink",

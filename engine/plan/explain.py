@@ -166,8 +166,11 @@ def _values(nodes: list[logical.Node]) -> Iterator[Rule]:
     aggregates = [n for n in nodes if isinstance(n, logical.Aggregate)]
     if aggregates:
         empty = any(n.emit.empty for n in aggregates)
+        keyed = any(n.emit.empty and n.keys for n in aggregates)
         last = (
-            "windows without a row between the stream's first and last event time come too"
+            "a key that had a row has one in each window that the watermark passes from then on"
+            if keyed
+            else "windows without a row between the stream's first and last event time come too"
             if empty
             else "a window without a row gives no result"
         )
@@ -319,7 +322,8 @@ def _aggregate_item(item: Any, names: list[str]) -> str:
     arguments = ", ".join(names[a] for a in item.arguments) or "*"
     options = "".join(f", {option}" for option in item.options)
     condition = "" if item.filter is None else f" FILTER {names[item.filter]}"
-    return f"{item.function}({'DISTINCT ' if item.distinct else ''}{arguments}{options}){condition}"
+    text = f"{item.function}({'DISTINCT ' if item.distinct else ''}{arguments}{options}){condition}"
+    return f"locf({text})" if item.carried else text
 
 
 def bound_text(lower: int | None, upper: int | None) -> str:

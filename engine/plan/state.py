@@ -75,6 +75,8 @@ def state_bound(recipe: Recipe) -> str | None:
     """Return the bound of an operator's state in words; None when it holds nothing."""
     if isinstance(recipe, recipes.AggregateRecipe):
         return _aggregate_state(recipe)
+    if isinstance(recipe, recipes.GapFillRecipe):
+        return "each key that ever had a row: GROWS WITH THE NUMBER OF KEYS"
     if isinstance(recipe, recipes.WindowRecipe):
         if not recipe.changes and recipe.window.kind is not WindowKind.SESSION:
             return None  # each row leaves at once

@@ -34,7 +34,7 @@ CASES = [
     (
         "SELECT c FROM (SELECT k, COUNT(*) AS c FROM s GROUP BY k) EMIT EMPTY",
         Unsupported,
-        "EMIT EMPTY works only without GROUP BY keys",
+        "EMIT EMPTY needs a tumbling or hopping window",
         (1, 16),
     ),
     (
@@ -135,7 +135,21 @@ CASES = [
     ("SELECT COUNT(*) FROM s [UNBOUNDED]", InvalidDefinition, "needs EMIT CHANGES or EMIT EVERY", (1, 1)),
     ("SELECT COUNT(*) FROM s [LANDMARK]", InvalidDefinition, "needs EMIT EVERY", (1, 1)),
     ("SELECT k FROM s [LANDMARK]", Unsupported, "without an aggregate", (1, 1)),
-    ("SELECT k, COUNT(*) FROM s [NOW] GROUP BY k EMIT EMPTY", Unsupported, "only without GROUP BY keys", (1, 1)),
+    ("SELECT k, COUNT(*) FROM s [NOW] GROUP BY k EMIT EMPTY", Unsupported, "needs a tumbling or hopping window", (1, 1)),
+    (
+        "SELECT k, COUNT(*) FROM s [RANGE 4 SECONDS SLIDE WITHIN 2 SECONDS] GROUP BY k EMIT EMPTY",
+        Unsupported,
+        "with keys and SLIDE WITHIN",
+        (1, 1),
+    ),
+    ("SELECT k, LOCF(SUM(v)) FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k", Unsupported, "add EMIT EMPTY", (1, 1)),
+    (
+        "SELECT LOCF(v) FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] EMIT EMPTY",
+        UnknownName,
+        "no function LOCF.*stands around an aggregate",
+        (1, 8),
+    ),
+    ("SELECT LOCF(1 + SUM(v)) FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] EMIT EMPTY", TypeProblem, "LOCF takes an aggregate", (1, 8)),
     ("SELECT COUNT(*) FROM s EMIT EMPTY", Unsupported, "needs a tumbling or hopping window", (1, 1)),
     ("SELECT k FROM s EMIT EVERY 5 SECONDS", Unsupported, "EMIT EVERY needs an aggregate", (1, 17)),
     ("SELECT k FROM (SELECT k FROM s EMIT CHANGES)", Unsupported, "EMIT belongs to the outermost query", (1, 32)),
