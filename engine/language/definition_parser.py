@@ -87,6 +87,7 @@ def _check_archive(definition: StreamDefinition, name: statements.Name) -> None:
 Existing = tuple[bool, bool]
 """What is to become of one that has the name: IF NOT EXISTS leaves it, OR REPLACE takes its place."""
 _KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION", "SOURCE", "SINK")
+_TIME_WORDS = ("UNIT", "ROUND", "ZONE")
 _STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "ARCHIVE", "RATE")
 
 
@@ -268,7 +269,15 @@ class DefinitionParser(TypeParser, SelectParser):
                 raise self.problem("RATE must be positive", self.previous)
             self.expect("PER", "SECOND", where="after RATE n")
         else:
+            self._misplaced_time_word()
             self.unexpected(_STREAM_CLAUSES, "in CREATE STREAM")
+
+    def _misplaced_time_word(self) -> None:
+        """Refuse what says more of the time column, and stands apart from it."""
+        word = next((word for word in _TIME_WORDS if self.sees(word)), None)
+        if word is not None:
+            hint = "write TIMESTAMP BY ts [UNIT u] [ROUND] [ZONE 'Area/City'], and the other clauses after that"
+            raise self.problem(f"{word} belongs directly after the time column of TIMESTAMP BY", hint=hint)
 
     def _archive(self) -> ArchiveRule:
         """Read [INTO 'uri'] [PARTITION BY DAY] [KEEP n DAYS] after ARCHIVE."""

@@ -108,6 +108,11 @@ STATEMENTS = (
     ("COMMENT ON VIEW | COMMENT ON MATERIALIZED", "PostgreSQL", "write COMMENT ON STREAM name IS '…', or COMMENT ON QUERY name IS '…'"),
     ("COPY", "PostgreSQL", "write millstream publish name FILE in a shell; a table can also be CREATE TABLE … FROM 'file'"),
     ("LISTEN | NOTIFY", "PostgreSQL", "write millstream tail name in a shell, or ms.subscribe(name) in Python"),
+    (
+        "SUBSCRIBE | TAIL",
+        "Materialize",
+        "write millstream tail name in a shell, ms.subscribe(name) in Python, or COPY (SUBSCRIBE name) TO STDOUT in psql",
+    ),
     ("BEGIN | COMMIT | ROLLBACK", "PostgreSQL", "each statement takes effect as a whole by itself; leave it out"),
     ("EXECUTE | PREPARE", "Flink, PostgreSQL, Spark", "send each statement by itself; queries that are alike share their work"),
     ("ANALYZE | VACUUM | OPTIMIZE | CACHE | REFRESH", "PostgreSQL, Spark", "there is nothing to do: costs are measured while queries run"),
@@ -127,6 +132,7 @@ STATEMENTS = (
     ("DESCRIBE EXTENDED | DESCRIBE FORMATTED", "Flink, ksqlDB, Spark", "write DESCRIBE name, or EXPLAIN name for a query"),
     ("EXPLAIN PLAN FOR | EXPLAIN ( …", "Flink, PostgreSQL", "write EXPLAIN SELECT …"),
     ("EXPLAIN FETCH", "Millstream", "write EXPLAIN SELECT …: FETCH runs the same operators"),
+    ("SET POLICY … (", "Millstream", "write SET POLICY name WITH (option = value)"),
     (
         "SET '…' | SET … = | SET … . | RESET | DEFINE | UNSET",
         "Flink, ksqlDB, Spark, PostgreSQL",

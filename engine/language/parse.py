@@ -136,6 +136,8 @@ class StatementParser(DefinitionParser):
         if self.sees_query():
             query, text = self.query_with_text()
             return statements.Explain(mode, query=query, text=text)
+        if self.following:
+            self.takes("QUERY")
         return statements.Explain(mode, name=self.name("SELECT or the name of a query"))
 
     def _fetch(self) -> statements.Statement:

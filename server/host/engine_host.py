@@ -121,6 +121,7 @@ class EngineHost:
         self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
+        self.policy_failure: str | None = None  # why a policy was last replaced by another than was set
         self.policy_dir: Path | None = None
         self.rules_off = frozenset() if rewrite else frozenset(("all",))
         self.network = Network(self, sharing=sharing != SHARING_OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
@@ -513,4 +514,6 @@ class EngineHost:
         if isinstance(instruction, SetDropRatio):
             self.network.set_log_drop_ratio(instruction.log, instruction.ratio)
         if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
+            if instruction.kind == "policy_failed":
+                self.policy_failure = instruction.message
             self.observer.reported(instruction.kind, instruction.message)

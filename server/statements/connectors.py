@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
@@ -58,7 +59,7 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
         if not context.restoring:
             host.store.add_definition(kind.noun, name, context.text.strip())
             _forget_notes(host, kind, name)
-    return said(f"{kind.noun} {name} created")
+    return said(f"{kind.noun} {name} created; SHOW {kind.value}S says how it fares")
 
 
 def _forget_notes(host: EngineHost, kind: ConnectorKind, name: str) -> None:
@@ -122,7 +123,9 @@ def shown(host: EngineHost, kind: ConnectorKind) -> Outcome:
     columns += [("rows", "BIGINT"), ("refused", "BIGINT"), ("rows_per_s", "DOUBLE"), ("lag_messages", "BIGINT"), ("lag_s", "DOUBLE")]
     columns += [("restarts", "BIGINT"), ("last_error", "TEXT"), ("promise", "TEXT")]
     columns += [("options", "TEXT"), ("options_json", "TEXT"), ("token", "TEXT")]
-    return table(columns, rows, f"name {'stream' if is_source else 'query'} connector state rows lag_messages last_error")
+    outcome = table(columns, rows, f"name {'stream' if is_source else 'query'} connector state rows lag_messages last_error")
+    errors = [(one.definition.name, one.report["last_error"]) for one in host.connectors.of(kind) if one.report.get("last_error")]
+    return replace(outcome, notices=tuple(f"{name}: {error}" for name, error in errors))
 
 
 def explain_connector(host: EngineHost, statement: ExplainConnector, context: Context) -> Outcome:
@@ -138,7 +141,7 @@ def explain_connector(host: EngineHost, statement: ExplainConnector, context: Co
     ]
     if found.report.get("last_error"):
         lines.append(f"last error: {found.report['last_error']}")
-    return table([("line", "TEXT")], [(line,) for line in lines])
+    return table([("explanation", "TEXT")], [(line,) for line in lines])
 
 
 EXECUTORS: dict[type[Any], Callable[[Any, Any, Any], Outcome]] = {

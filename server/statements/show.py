@@ -215,8 +215,8 @@ def _policies(host: EngineHost) -> Outcome:
     answer = table(columns, rows, "name in_use summary")
     if used.name == host.policy.name:
         return answer
-    failed = f"{host.policy.name}, which was set last, failed; the server's log says why (policy_failed)"
-    return Outcome(answer.columns, answer.values, (failed,), answer.info)
+    reason = host.policy_failure or "the server's log says why (policy_failed)"
+    return Outcome(answer.columns, answer.values, (f"{host.policy.name}, which was set last, failed: {reason}",), answer.info)
 
 
 def _sharing(host: EngineHost) -> Outcome:

@@ -188,6 +188,11 @@ def test_explain_takes_a_query_or_a_name() -> None:
     assert isinstance(named, say.Explain)
     assert named.name is not None
     assert (named.mode, named.name.text, named.query) == (say.ExplainMode.SEMANTICS, "q", None)
+    assert parse_statement("EXPLAIN SEMANTICS QUERY q") == named
+    called_query = parse_statement("EXPLAIN query")
+    assert isinstance(called_query, say.Explain)
+    assert called_query.name is not None
+    assert called_query.name.text == "query"
     called_qos = parse_statement("EXPLAIN qos")
     assert isinstance(called_qos, say.Explain)
     assert called_qos.name is not None
