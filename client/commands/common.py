@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import sys
 import threading
 import time
@@ -321,11 +322,15 @@ def stop_with_input(stop: Callable[[], object]) -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def bound_memory(bytes_max: int) -> None:
-    """Let this process take so many bytes for its data, as far as the platform can bound that."""
+def bound_process(bytes_max: int, cpu_s_max: float | None = None) -> None:
+    """Let this process take so many bytes for its data, and so much processor time, as far as the platform can bound that."""
     try:
         import resource
     except ImportError:  # not on every platform
         return
-    hard: Any = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (bytes_max if hard == resource.RLIM_INFINITY else min(bytes_max, hard), hard))
+    bounds = [(resource.RLIMIT_DATA, bytes_max)]
+    if cpu_s_max is not None:
+        bounds.append((resource.RLIMIT_CPU, math.ceil(cpu_s_max)))
+    for what, most in bounds:
+        hard: Any = resource.getrlimit(what)[1]
+        resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

@@ -132,7 +132,6 @@ STATEMENTS = (
     ("DESCRIBE EXTENDED | DESCRIBE FORMATTED", "Flink, ksqlDB, Spark", "write DESCRIBE name, or EXPLAIN name for a query"),
     ("EXPLAIN PLAN FOR | EXPLAIN ( …", "Flink, PostgreSQL", "write EXPLAIN SELECT …"),
     ("EXPLAIN FETCH", "Millstream", "write EXPLAIN SELECT …: FETCH runs the same operators"),
-    ("SET POLICY … (", "Millstream", "write SET POLICY name WITH (option = value)"),
     (
         "SET '…' | SET … = | SET … . | RESET | DEFINE | UNSET",
         "Flink, ksqlDB, Spark, PostgreSQL",

@@ -157,6 +157,8 @@ class StatementParser(DefinitionParser):
         quoted = self.sees_symbol(TokenType.STRING)
         name = self.string("policy name").lower() if quoted else self.dashed_name("policy name")
         options: tuple[statements.Option, ...] = ()
+        if self.sees_symbol(TokenType.L_PAREN):
+            raise self.problem("the options of a policy stand behind WITH", hint=f"write SET POLICY {name} WITH (option = value)")
         if self.takes_symbol(TokenType.WITH):
             options = self.options()
         return statements.SetPolicy(statements.Name(name, place), options)

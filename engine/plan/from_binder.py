@@ -295,7 +295,8 @@ class FromBinder:
             binder = ExpressionBinder(Scope(attributes + both), "an aggregate cannot stand in ON")
             conditions = tuple(conjuncts(binder.condition(item.on, "ON")))
             conditions = tuple(c for c in conditions if not _same_bound(c, len(attributes)))
-        if where is not None and item.kind is JoinKind.INNER and left.spec is None and right.spec is None:
+        nearest = item.asof or item.system_time is not None  # which right row that is, ON says alone
+        if where is not None and item.kind is JoinKind.INNER and left.spec is None and right.spec is None and not nearest:
             # WHERE may state the bound in time of an inner join; it stays in WHERE too.
             found = self._where(where, Scope(before_merging(shared, left.node.attributes, right.node.attributes)))
             found = tuple(c for c in found if max(columns_used(c), default=0) < len(attributes))

@@ -354,6 +354,12 @@ def test_a_command_is_bounded_in_time_memory_and_what_it_prints(monkeypatch: pyt
         with pytest.raises(MillstreamError, match="the command failed: no luck"):
             await run("print('first', 'error: no luck', sep=chr(10), file=sys.stderr); sys.exit(1)")
 
+        monkeypatch.setattr("millstream.client.console.processes._COMMAND", f"{bound}({{}}, {{}}); import sys; exec(sys.argv[1])")
+        with pytest.raises(MillstreamError, match="the command failed: it ended with -24"):  # SIGXCPU
+            await printed("the command", ("while True: pass",), Bounds(60.0, ""))
+
+    bound = "from millstream.client.commands.common import bound_process; bound_process"
+    monkeypatch.setattr("millstream.client.console.processes.CPU_TIMES", 1 / 60)
     asyncio.run(test())
     monkeypatch.undo()
 

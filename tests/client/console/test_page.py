@@ -67,7 +67,8 @@ def test_now_shows_what_runs_and_a_query_opens_by_keyboard() -> None:
 def test_text_and_values_with_html_are_shown_as_text() -> None:
     async def test(shown: Shown) -> None:
         page = shown.page
-        await shown.run("CREATE STREAM said (line TEXT)", f"""CREATE QUERY echo AS SELECT line, '{EVIL}' AS "<b>x</b>" FROM said""")
+        await shown.run("CREATE STREAM said (line TEXT)")
+        await shown.run(f"""CREATE QUERY echo AS SELECT line, '{EVIL}' AS "<b>x</b>" FROM said""")
         await page.goto(shown.address + "#/query/echo")
         await page.locator("pre", has_text=EVIL).wait_for()
         await page.get_by_role("button", name="Watch results").click()

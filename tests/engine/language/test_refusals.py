@@ -69,7 +69,7 @@ CASES = [
         61,
     ),
     ("SUBSCRIBE q", Unsupported, "SUBSCRIBE is not supported.*millstream tail name", 1, 1),
-    ("SET POLICY user (file = 'a.py')", Unsupported, r"write SET POLICY name WITH \(option = value\)", 1, 1),
+    ("SET POLICY user (file = 'a.py')", SyntaxProblem, r"behind WITH.*write SET POLICY user WITH \(option = value\)", 1, 17),
     ("CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t DELAY 1 MONTH", SyntaxProblem, "expected SECONDS", 1, 54),
     ("CREATE STREAM s (t TIMESTAMP) DELAI 1 SECOND", SyntaxProblem, "did you mean DELAY", 1, 31),
     ("CREATE TABLE t (k INT)", InvalidDefinition, "no primary key", 1, 14),
