@@ -47,7 +47,7 @@ STEPS_MAX = 20_000  # between two looks at the time
 OPEN_BYTES = 200  # about what the runs of one partition take
 
 
-class Found:
+class FoundMatches:
     """The matches of one call; a place is that of the first row in the arena."""
 
     __slots__ = ("claimed", "failed", "matches", "rows")
@@ -176,7 +176,7 @@ class MatchRecognize(Operator):
         behind = lagged_track(taken.track, lag or 0, lag is None) if lag != 0 else taken.track
         waiting = self._ripe()
         touched, lively = self._add(taken.ready, waiting, train, out)
-        found = Found()
+        found = FoundMatches()
         for id_ in distinct(np.concatenate((lively, waiting))).tolist():
             self._scan(id_, found)
         for at, reason in self._failed:
@@ -338,7 +338,7 @@ class MatchRecognize(Operator):
 
     # Matches -------------------------------------------------------------------------------------------------------------
 
-    def _scan(self, id_: int, found: Found) -> None:
+    def _scan(self, id_: int, found: FoundMatches) -> None:
         """Go on in one partition as far as its rows are known."""
         attempt = self._open.pop(id_, None)
         self._open_runs -= 0 if attempt is None else len(attempt.runs)
@@ -442,7 +442,7 @@ class MatchRecognize(Operator):
         latest = NEVER if self._within is None else min(NEVER, times[place] + self._within)
         return min(times[other], latest) if other < len(times) else latest
 
-    def _decided(self, walk: Walk, attempt: Attempt, found: Found) -> None:
+    def _decided(self, walk: Walk, attempt: Attempt, found: FoundMatches) -> None:
         """Note the match, if there is one, and go to where the next may begin."""
         if attempt.best < 0:
             walk.begin += 1
@@ -455,7 +455,7 @@ class MatchRecognize(Operator):
         found.add(first, walk.id, mapped, walk.moment, int(self._numbers[walk.id]))
         walk.begin += self._skipped(mapped, first, found)
 
-    def _skipped(self, mapped: bytes, first: int, found: Found) -> int:
+    def _skipped(self, mapped: bytes, first: int, found: FoundMatches) -> int:
         """Return how many rows behind the first of a match the next one may begin."""
         skip = self.spec.skip
         if not mapped or skip is MatchSkip.TO_NEXT:
@@ -474,7 +474,7 @@ class MatchRecognize(Operator):
 
     # Results out ---------------------------------------------------------------------------------------------------------
 
-    def _emit(self, train: Train, track: Any, behind: Any, found: Found, out: Emitter) -> None:
+    def _emit(self, train: Train, track: Any, behind: Any, found: FoundMatches, out: Emitter) -> None:
         rows = self._rows
         listed = tuple(zip(*found.matches, strict=True))
         places, ids, moments, numbers = (np.array(listed[i], dtype=np.int64) for i in (0, 1, 3, 4))
