@@ -64,7 +64,7 @@ def policy_in_force(client: Client) -> str:
 def follow(client: Client, advice: Advice) -> tuple[str, str] | None:
     """Switch the server to the proposed policy; return what it has now and what it had before, or None where nothing is proposed.
 
-    Queries stay in their classes: a query has its class for life.
+    Queries stay in their classes: a class is for people to name, and to give a priority.
     """
     if advice["proposed"] is None:
         return None
@@ -96,11 +96,10 @@ def told(advice: Advice) -> Iterator[str]:
 
 
 def apart_statements(finding: Mapping[str, Any]) -> list[str]:
-    """Return the statements that set queries apart. The text of each query is the user's: a query begins anew in its new class."""
-    names = ", ".join(quoted(name) for name in finding["apart"])
+    """Return the statements that set queries apart: they go on in their new class."""
     return [
         "CREATE CLASS apart PRIORITY 1;",
-        f"-- drop each of {names} and create it again WITH (class = 'apart'); its windows begin anew",
+        *(f"ALTER QUERY {quoted(name)} SET (class = 'apart');" for name in finding["apart"]),
         f"{policy_statement(finding['policy'])};",
     ]
 

@@ -34,7 +34,7 @@ SUMMARIES = {
     "record": "Record a running server into FILE.",
     "advise": "Advise on the scheduling policy.",
     "connect": "Run the sources and sinks that CREATE SOURCE and CREATE SINK have made, until it is stopped.",
-    "gateway": "Let clients of PostgreSQL speak to a server.",
+    "gateway": "Let clients of PostgreSQL and of HTTP speak to a server.",
     "run": "Run a script on files, without a server.",
     "spark": "Run a script's queries on Spark.",
     "journal": "Check, show and salvage the journal of a data directory, without a server.",
@@ -67,6 +67,16 @@ class LazyGroup(click.Group):
         if cmd_name in SUMMARIES:
             raise click.ClickException(f"the command {cmd_name} is not part of this installation")
         return None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first argument names. UsageError, with the nearest name, if it names none."""
+        name = args[0]
+        if not name.startswith("-") and name not in SUMMARIES and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, SUMMARIES, n=1)
+            raise click.UsageError(f"No such command '{name}'.{f' Did you mean {near[0]}?' if near else ''}", ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. When the reader of our output has left, that is the end of it, not an error."""

@@ -53,6 +53,10 @@ class MillstreamError(Exception):
         return cls(error.code, error.message)
 
 
+class NamesNoColumn(MillstreamError):
+    """No name in an input is a column of the stream."""
+
+
 class NoServerHere(MillstreamError):
     """No server answers at an address of this machine: one may be about to start."""
 

@@ -14,10 +14,10 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.errors import MillstreamError
+from millstream.client.errors import MillstreamError, NamesNoColumn
 from millstream.protocol.types import Column, ColumnType
 from millstream.protocol.values import Number
-from millstream.protocol.values.csv import CsvRecord, tokenize
+from millstream.protocol.values.csv import COMMA, CsvRecord, separator_of, tokenize
 from millstream.protocol.values.json_values import is_too_deep, not_json, read_json
 from millstream.protocol.values.names import ColumnNames, left_out_note
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 LINE_BYTES_MAX = 16 * 1024 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_COMMA = ord(",")
 _ANYTHING = ColumnType("JSON")
 _JSON_WORDS = {
     list: "an array",
@@ -69,7 +68,7 @@ class Read:
 
 
 class CsvInput:
-    """CSV with a header. Columns are found by name, or as `column_map` says; others are left out, with one note."""
+    """CSV with a header, which tells the separator. Columns are found by name, or as `column_map` says; others are left out with a note."""
 
     def __init__(self, columns: list[Column], column_map: ColumnMap | None = None) -> None:
         self._columns = {column.name: column for column in columns}
@@ -78,6 +77,7 @@ class CsvInput:
         self._rest = b""
         self._line = 1
         self._started = False
+        self._separator = COMMA
         self._header: list[str] | None = None
         self._converters: list[tuple[int, str, Callable[[str], Any]]] = []
 
@@ -92,7 +92,9 @@ class CsvInput:
             self._rest = buffer
             return read
         at = 0
-        for record in tokenize(buffer, _COMMA, last):
+        if self._header is None:
+            self._separator = separator_of(buffer)
+        for record in tokenize(buffer, self._separator, last):
             self._line += buffer.count(b"\n", at, record.start)
             self._take(record, read)
             self._line += buffer.count(b"\n", record.start, record.end)
@@ -115,7 +117,7 @@ class CsvInput:
         elif self._header is None:
             self._begin([name or "" for name in fields], read)
         elif len(fields) != len(self._header):
-            read.refused.append((line, f"has {len(fields)} fields, the header has {len(self._header)}"))
+            read.refused.append((line, f"{len(fields)} field{'' if len(fields) == 1 else 's'} where the header has {len(self._header)}"))
         else:
             try:
                 row = {name: None if (text := fields[i]) is None else convert(text) for i, name, convert in self._converters}
@@ -150,7 +152,7 @@ def matched(
         raise MillstreamError("data", str(problem)) from None
     if not places:
         wanted = ", ".join(sorted(columns.known))
-        raise MillstreamError("data", f"{what} names no column of the stream: {', '.join(names)}", f"its columns are {wanted}")
+        raise NamesNoColumn("data", f"{what} names no column of the stream: {', '.join(names)}", f"its columns are {wanted}")
     return places, extra
 
 

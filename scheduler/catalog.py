@@ -266,8 +266,7 @@ def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int 
     if row is None and spec.name == AUTO:
         raise PolicyError(f"policy '{AUTO}' is for the start of a server: fcfs, and cqc with a load manager", hint="name one of these")
     if row is None:
-        hint = f"a file of your own is user:file={spec.name}" if spec.name.endswith(".py") else "known are " + ", ".join(CATALOG)
-        raise PolicyError(f"unknown policy '{spec.name}'", hint=hint)
+        raise PolicyError(f"unknown policy '{spec.name}'", hint=_meant(spec.name))
     options = _options(row, spec)
     _refuse_nonsense(options, {key for key, _ in spec.options})
     ranking = _user(options, user_calls) if row.name == "user" else row.ranking(options) if row.ranking else None
@@ -292,6 +291,19 @@ def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int 
         threshold=_whole(options, "tau", 0, 0),
         adapt=_flag(options["adapt"], "adapt") if "adapt" in options else None,
     )
+
+
+def _meant(name: str) -> str:
+    """Return what to write in place of a name that is no policy."""
+    policy, colon, _ = name.partition(":")
+    if colon and policy in CATALOG:
+        return f"its options stand apart from its name: SET POLICY {policy} WITH (option = value)"
+    if name.endswith(".py"):
+        return f"a file of your own is user:file={name}"
+    from difflib import get_close_matches  # only what is refused needs it
+
+    near = get_close_matches(name, CATALOG, n=1, cutoff=0.75)
+    return f"did you mean {near[0]}?" if near else "known are " + ", ".join(CATALOG)
 
 
 def _options(row: PolicyParts, spec: PolicySpec) -> dict[str, OptionValue]:

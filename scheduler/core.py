@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from millstream.engine.data.graph import QueryId
+from millstream.engine.data.graph import OperatorId, QueryId
 from millstream.engine.data.work import OrderId, WorkOrder
 from millstream.scheduler import catalog
 from millstream.scheduler.contracts import Ranking, UserCalls
@@ -18,6 +18,7 @@ from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
     Arrived,
+    ClassChanged,
     DrainRequested,
     Event,
     Placed,
@@ -36,7 +37,7 @@ from millstream.scheduler.events import (
 )
 from millstream.scheduler.instructions import ROUND_ROBIN_GOES_ON, Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.limits import UNIT_COST_FALLS, UNIT_COST_RISES
+from millstream.scheduler.limits import NEVER_NS, UNIT_COST_FALLS, UNIT_COST_RISES
 from millstream.scheduler.load.control import LoadControl
 from millstream.scheduler.locks import Outstanding, QueryMarks
 from millstream.scheduler.measures import Measures
@@ -104,6 +105,7 @@ class SchedulerCore:
             QueryPaused: lambda event, now_ns: self._marks.pause(event.query),
             QueryResumed: lambda event, now_ns: self._marks.resume(event.query),
             QueryReweighed: lambda event, now_ns: self.ledger.reweigh(event.query, event.weight),
+            ClassChanged: lambda event, now_ns: self.network.redefine(event.node),
             SumsWanted: self._take_wanted,
             Spliced: self._take_spliced,
             PolicyChanged: self._take_policy,
@@ -194,6 +196,30 @@ class SchedulerCore:
     def ranking(self) -> Ranking | None:
         """The ranking in force, None for a policy of turns."""
         return self._policy.ranking
+
+    def standings(self) -> dict[OperatorId, tuple[int, float | None]]:
+        """Return of each operator its unit, the one that it begins or else the first that it is in, and the unit's rank by now.
+
+        The rank is None where the policy takes turns, where it ranks what waits and nothing does, and for a user's own policy, whose
+        code is not run for this.
+        """
+        view, ranking = self.view, self._policy.ranking
+        units = view.units
+        ranks: list[float | None] = [None] * units.count
+        if ranking is not None and self._policy.spec.name != "user" and units.count:
+            numbers = np.broadcast_to(ranking.rank(view, self._now_ns), units.count)
+            known = np.isfinite(numbers) & (np.abs(numbers) < NEVER_NS / 2)
+            ranks = [number if told else None for number, told in zip(numbers.tolist(), known.tolist(), strict=True)]
+        begins = dict(zip(reversed(units.entries.tolist()), reversed(range(units.count)), strict=True))
+        found = {}
+        for operator, slot in self.network.operators.slot_of.items():
+            unit = begins.get(slot)
+            if unit is None:
+                inside = units.units_with(slot)
+                unit = int(inside[0]) if len(inside) else None
+            if unit is not None:
+                found[operator] = (unit, ranks[unit])
+        return found
 
     def counters(self) -> tuple[int, int, int, int]:
         """Decisions, ranks computed, queue operations and orders so far: what a driver may charge for."""

@@ -6,7 +6,7 @@ told again. Nobody changes one either; those that come with every train are not 
 
 from __future__ import annotations
 
-from millstream.engine.data.graph import EdgeId, GraphDelta, OperatorId, QueryId
+from millstream.engine.data.graph import ClassNode, EdgeId, GraphDelta, OperatorId, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import Arrived as Arrived  # the one event that the engine words: what it appended
 from millstream.engine.data.work import EdgeStart, WorkReceipt
@@ -55,6 +55,13 @@ class QueryReweighed:
 
     query: QueryId
     weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassChanged:
+    """A class has another priority or target from now on."""
+
+    node: ClassNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,7 @@ Event = (
     | QueryPaused
     | QueryResumed
     | QueryReweighed
+    | ClassChanged
     | SumsWanted
     | Spliced
     | WorkDone

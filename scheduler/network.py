@@ -269,6 +269,12 @@ class NetworkModel:
         self.queries[query] = replace(self.queries[query], weight=weight)
         self.version += 1
 
+    def redefine(self, node: ClassNode) -> None:
+        """Give a class other properties; units are cut anew, since rankings remember them."""
+        if node.id in self.classes:
+            self.classes[node.id] = node
+            self.version += 1
+
     def _close_ports(self) -> None:
         for log in [log for log in self._ports if log not in self.logs.slot_of or not self.log_readers[self.logs.slot_of[log]].edges]:
             del self._ports[log]

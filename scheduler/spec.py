@@ -41,7 +41,8 @@ class PolicySpec:
         for part in filter(None, (piece.strip() for piece in rest.split(","))):
             key, equals, value = part.partition("=")
             if not equals or not key.strip():
-                raise PolicyError(f"policy option '{part}' is not of the form key=value")
+                hint = f"a file of your own is user:file={part}" if part.endswith(".py") else None
+                raise PolicyError(f"policy option '{part}' is not of the form key=value", hint=hint)
             options.append((key.strip().replace("-", "_"), read_value(value)))
         return cls(name.strip(), tuple(options))
 

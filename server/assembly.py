@@ -18,7 +18,7 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.names import SHARING_DEFAULT
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import ServerError
-from millstream.server.host.contract import Context, Observer
+from millstream.server.host.contract import Context, Observer, Refresh
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import RuntimeFactory
 from millstream.server.journal.known import SPILL_FOLDER
@@ -70,8 +70,15 @@ def assemble(
         from millstream.server.watch.optimiser import RuntimeOptimiser
 
         host.optimiser = RuntimeOptimiser(host, watch, optimise_settle_s)
+    host.make_refresh = partial(_refreshing, host)
     host.admit = AdmissionControl(host, admission).check
     return host
+
+
+def _refreshing(host: EngineHost, policy: str, bytes_per_s: float) -> Refresh:
+    from millstream.server.watch.refreshing import Refreshing  # loaded by the first table that is polled
+
+    return Refreshing(host, policy, bytes_per_s)
 
 
 def _execute(host: EngineHost, statement: Statement | str, context: Context) -> Outcome:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ SECONDS_MAX = 1e9
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 START_S_MAX = 10.0  # a busy machine may take this long to load the server
 ASK_AGAIN_S = 0.1
+EXPLANATION = "explanation"  # the one column of what EXPLAIN answers
 TOLD_ALWAYS = ("disconnected", "resumed", "shed")  # codes of notices that a pipe must not miss
 Command = TypeVar("Command", bound=Callable[..., Any])
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ def once_started(connect: Callable[[], Client], wait_s: float, pause: Callable[[
             if asked == tries:
                 progress("")
                 raise
-            progress(f"{error.message} yet; waiting for one that starts (at most {wait_s:g} s, Ctrl-C ends it)")
+            progress(f"{error.message} yet; waiting up to {wait_s:g} s")  # one line: it is taken away again
             pause(ASK_AGAIN_S)
             asked += 1
         else:
@@ -223,11 +225,17 @@ def in_force(table: pa.Table) -> pa.Table:
 
 
 def show_answer(answer: Answer, format: str | None) -> None:
-    """Print what a statement answered: its table if it has one, its notices. A plan is one object where JSON is asked for."""
+    """Print what a statement answered: its table if it has one, its notices.
+
+    An explanation is lines of text, a plan one object where JSON is asked for.
+    """
     progress("")
     plan = answer.info.get("plan") if format == "json" else None
     if isinstance(plan, dict):
         output().write(json.dumps(plan, ensure_ascii=False).encode() + b"\n")
+        output().flush()
+    elif format is None and [column.name for column in answer.columns] == [EXPLANATION]:
+        output().write("".join(f"{row[EXPLANATION]}\n" for row in answer).encode())
         output().flush()
     elif answer.columns or len(answer):
         show_listing(answer.to_arrow(), answer.first, format)
@@ -314,11 +322,15 @@ def stop_with_input(stop: Callable[[], object]) -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def bound_memory(bytes_max: int) -> None:
-    """Let this process take so many bytes for its data, as far as the platform can bound that."""
+def bound_process(bytes_max: int, cpu_s_max: float | None = None) -> None:
+    """Let this process take so many bytes for its data, and so much processor time, as far as the platform can bound that."""
     try:
         import resource
     except ImportError:  # not on every platform
         return
-    hard: Any = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    resource.setrlimit(resource.RLIMIT_DATA, (bytes_max if hard == resource.RLIM_INFINITY else min(bytes_max, hard), hard))
+    bounds = [(resource.RLIMIT_DATA, bytes_max)]
+    if cpu_s_max is not None:
+        bounds.append((resource.RLIMIT_CPU, math.ceil(cpu_s_max)))
+    for what, most in bounds:
+        hard: Any = resource.getrlimit(what)[1]
+        resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

@@ -5,28 +5,33 @@ from __future__ import annotations
 import io
 import os
 import sys
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
-from millstream.client.commands.common import connection_options, counted, time_format_option, warn
+from millstream.client.commands.common import connection_options, counted, progress, time_format_option, warn
 from millstream.client.data import to_table, trains_of
-from millstream.client.errors import MillstreamError
+from millstream.client.errors import MillstreamError, NamesNoColumn
 from millstream.client.statements import name_of, quoted
-from millstream.protocol.values.names import ColumnNames, left_out_note
+from millstream.protocol.values.names import MAP_HINT, ColumnNames, left_out_note
 from millstream.protocol.values.packed import FIRST_BYTES_MAX, may_be_packed, packing_of, split_name, unpacked
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingPublisher, Client
-    from millstream.client.inputs import Read
+    from millstream.client.connection import Answer
+    from millstream.client.inputs import CsvInput, JsonLinesInput, Read
     from millstream.client.publisher import Acknowledgement
     from millstream.protocol.types import Column
     from millstream.protocol.values.mapping import ColumnMap
 
-FORMATS = ("csv", "jsonl", "parquet", "arrow")
+TEXT_FORMATS = ("csv", "jsonl")
+FORMATS = (*TEXT_FORMATS, "parquet", "arrow")
+MERGED_ROWS = 4_096  # of several files, sent at a time
 SUFFIXES = {
     ".csv": "csv",
     ".jsonl": "jsonl",
@@ -36,6 +41,7 @@ SUFFIXES = {
     ".arrow": "arrow",
     ".arrows": "arrow",
 }
+TYPED = {"csv": "CSV, a line with the names of the columns first", "jsonl": "a JSON object a line"}
 READ_BYTES = 256 * 1024
 REASONS_SHOWN_MAX = 10
 NAMED_ROWS_MAX = 65_536  # that are taken as one
@@ -44,7 +50,7 @@ BROKEN_OFF = ("disconnected", "stopping")
 
 @click.command()
 @click.argument("stream")
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--format", "format", type=click.Choice(FORMATS), default=None, help="Default: by the file's name; csv for standard input.")
 @click.option(
     "--map",
@@ -64,7 +70,7 @@ BROKEN_OFF = ("disconnected", "stopping")
 @connection_options
 def command(
     stream: str,
-    file: str | None,
+    files: tuple[str, ...],
     format: str | None,
     mapped: tuple[str, ...],
     time_formats: tuple[str, ...],
@@ -74,12 +80,18 @@ def command(
 ) -> int:
     """Send rows to STREAM from FILE or standard input, as they arrive.
 
-    CSV needs a header; JSON lines are one object per line. Either may be compressed (.gz, .zst). Prints to standard error how many rows
+    CSV needs a header; JSON lines are one object per line. Either may be compressed (.gz, .zst). Several files are merged by event time,
+    each in its own order. Prints to standard error how many rows
     were accepted and refused, and the first reasons. Exits with 1 if all rows were refused.
     """
     name = name_of(stream)
-    source = None if file in (None, "-") else Path(str(file))
-    form = format or (SUFFIXES.get(split_name(source)[0].suffix.lower(), "csv") if source else "csv")
+    sources = [Path(file) for file in files if file != "-"]
+    if len(files) > 1:
+        _check_mergeable(sources, files, format, producer)
+    source = sources[0] if sources else None
+    form = _form(source, format)
+    if source is None and sys.stdin.isatty():
+        warn(f"type {TYPED.get(form, form)}; Ctrl-D ends")
     with connect() as client, client.publisher(name, producer) as publisher:
         account = Account()
         sender = InputSender(publisher, producer is not None)
@@ -87,9 +99,15 @@ def command(
         try:
             if form == "parquet" and source is not None:
                 _refuse_local_times(client, name, source, column_map)
-            _send(sender, form, source, account, column_map)
+            if len(sources) > 1:
+                _send_merged(sender, _event_time(client, name), sources, format, account, column_map)
+            else:
+                _send(sender, form, source, account, column_map)
         except KeyboardInterrupt:
             account.settle(publisher.flush())
+        except NamesNoColumn as error:
+            error.hint = f"{error.hint}; {MAP_HINT}"
+            raise
         except MillstreamError as error:
             if account.accepted or account.refused:
                 account.print(name)
@@ -103,6 +121,21 @@ def command(
         if finish and not account.is_useless:
             client.finish(name)
     return int(account.is_useless)
+
+
+def _form(source: Path | None, format: str | None) -> str:
+    return format or (SUFFIXES.get(split_name(source)[0].suffix.lower(), "csv") if source else "csv")
+
+
+def _check_mergeable(sources: Sequence[Path], files: Sequence[str], format: str | None, producer: str | None) -> None:
+    """Refuse what goes with one file alone."""
+    if len(sources) < len(files):
+        raise click.UsageError("standard input is sent by itself; name only files, or none")
+    if producer is not None:
+        raise click.UsageError("--name remembers a place in one file; publish each under a name of its own, or all without --name")
+    for source in sources:
+        if _form(source, format) not in TEXT_FORMATS:
+            raise click.UsageError(f"{source}: several files are merged as CSV or JSON lines; publish others one by one")
 
 
 def _column_map(stream: str, publisher: BlockingPublisher, maps: Sequence[str], formats: Sequence[str]) -> ColumnMap | None:
@@ -123,30 +156,40 @@ class Account:
     def __init__(self) -> None:
         self.accepted = 0
         self.refused = 0
-        self.reasons: list[str] = []
+        self._reasons: list[tuple[int, str]] = []
         self.lines: list[int] | None = None  # line of each row since the last flush
+        self.files: list[str] = []  # the file of each, where there are several
 
-    def take(self, read: Read) -> None:
-        """Count what could not even be read."""
+    def take(self, read: Read, file: str = "") -> None:
+        """Count what could not even be read; `file` is its name where there are several."""
+        prefix = f"{file} " if file else ""
         for note in read.notes:
-            warn(note)
+            warn(f"{file}: {note}" if file else note)
         for line, reason in read.refused:
             self.refused += 1
-            self._reason(f"line {line}: {reason}")
+            self._reason(line, f"{prefix}line {line}: {reason}")
 
     def settle(self, ack: Acknowledgement) -> None:
         """Count what the server said."""
         self.accepted += ack.accepted
         self.refused += ack.rejected_rows
         for rejection in ack.rejected:
-            place = f"line {self.lines[rejection.index]}" if self.lines else f"row {rejection.index + 1}"
-            self._reason(f"{place}: {rejection.reason}")
+            number = self.lines[rejection.index] if self.lines else rejection.index + 1
+            prefix = f"{self.files[rejection.index]} " if self.files else ""
+            self._reason(number, f"{prefix}{'line' if self.lines else 'row'} {number}: {rejection.reason}")
         if self.lines is not None:
             self.lines = []
+        progress(f"{counted(self.accepted, 'row')} accepted, {self.refused:,} refused")
 
-    def _reason(self, text: str) -> None:
-        if len(self.reasons) < REASONS_SHOWN_MAX:
-            self.reasons.append(text)
+    def _reason(self, place: int, text: str) -> None:
+        """Keep the reason if it is among the first. What cannot be read comes before what the server refuses of the same piece."""
+        insort(self._reasons, (place, text))
+        del self._reasons[REASONS_SHOWN_MAX:]
+
+    @property
+    def reasons(self) -> list[str]:
+        """The first reasons, in the order of the input."""
+        return [text for _, text in self._reasons]
 
     @property
     def is_useless(self) -> bool:
@@ -155,15 +198,18 @@ class Account:
 
     def print(self, stream: str) -> None:
         """Say what became of the rows."""
+        progress("")
         warn(f"{stream}: {counted(self.accepted, 'row')} accepted, {self.refused:,} refused")
-        for reason in self.reasons:
+        reasons = self.reasons
+        for reason in reasons:
             warn(f"  {reason}")
-        if self.refused > len(self.reasons):
-            warn(f"  … and {self.refused - len(self.reasons):,} more")
-        if self.is_useless and any(reason.endswith("is missing") for reason in self.reasons):
-            warn("--map COLUMN=FILE_COLUMN fills a column from one of another name in the file")
-        if self.is_useless and any(" is not TIMESTAMP (" in reason for reason in self.reasons):
-            warn("--time-format says how the file writes times, as in --time-format '%d.%m.%Y %H:%M'")
+        if self.refused > len(reasons):
+            warn(f"  … and {self.refused - len(reasons):,} more")
+        if self.is_useless:
+            from millstream.protocol.values.mapping import hints
+
+            for hint in hints(reasons):
+                warn(hint)
 
 
 class InputSender:
@@ -230,6 +276,29 @@ def _send(sender: InputSender, format: str, file: Path | None, account: Account,
             _send_text(sender, format, source, account, column_map)
 
 
+def _send_merged(
+    sender: InputSender, column: str | None, files: Sequence[Path], format: str | None, account: Account, column_map: ColumnMap | None
+) -> None:
+    """Send the rows of several files in the order of the column of event times."""
+    from millstream.client.commands.merged_files import merged, placed
+
+    def rows_of(file: Path, source: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+        try:
+            for read in _reads(source, _reader(_form(file, format), sender, column_map)):
+                account.take(read, file.name)
+                yield from zip(read.lines, read.rows, strict=True)
+        except MillstreamError as error:
+            error.message = f"{file}: {error.message}"
+            raise
+
+    with ExitStack() as opened:
+        rows = merged([placed(file.name, rows_of(file, opened.enter_context(_opened(file))), column) for file in files])
+        while some := list(islice(rows, MERGED_ROWS)):
+            account.lines, account.files = [one.line for one in some], [one.file for one in some]
+            sender.publisher.send([one.row for one in some])
+            account.settle(sender.publisher.flush())
+
+
 def _opened(file: Path | None) -> BinaryIO:
     return file.open("rb") if file is not None else os.fdopen(os.dup(sys.stdin.fileno()), "rb")
 
@@ -276,21 +345,30 @@ class _Pushed(io.RawIOBase):
 
 
 def _send_text(sender: InputSender, format: str, source: BinaryIO, account: Account, column_map: ColumnMap | None) -> None:
-    from millstream.client.inputs import CsvInput, JsonLinesInput
-
-    reader = (CsvInput if format == "csv" else JsonLinesInput)(sender.columns, column_map)
     account.lines = []
-    pieces = _pieces(source)
-    last = False
-    while not last:
-        data = next(pieces, b"")
-        last = not data
-        read = sender.new_part(reader.feed(data, last=last))
+    for piece in _reads(source, _reader(format, sender, column_map)):
+        read = sender.new_part(piece)
         account.take(read)
         if read.rows:
             account.lines.extend(read.lines)
             sender.send_rows(read)
             account.settle(sender.publisher.flush())
+
+
+def _reader(format: str, sender: InputSender, column_map: ColumnMap | None) -> CsvInput | JsonLinesInput:
+    from millstream.client.inputs import CsvInput, JsonLinesInput
+
+    return (CsvInput if format == "csv" else JsonLinesInput)(sender.columns, column_map)
+
+
+def _reads(source: BinaryIO, reader: CsvInput | JsonLinesInput) -> Iterator[Read]:
+    """Yield what each piece of the input gives."""
+    pieces = _pieces(source)
+    last = False
+    while not last:
+        data = next(pieces, b"")
+        last = not data
+        yield reader.feed(data, last=last)
 
 
 def _send_batches(sender: InputSender, batches: Iterator[Any], account: Account, column_map: ColumnMap | None) -> None:
@@ -343,7 +421,7 @@ def _refuse_local_times(client: Client, stream: str, file: Path, column_map: Col
     if not local:
         return
     described = client.execute(f"DESCRIBE {quoted(stream)}")
-    event_time = {str(row["column"]) for row in described if row["note"] == "event time"}
+    event_time = _event_times(described)
     zoned = any(" ZONE " in notice for notice in described.notices)
     sources = {} if column_map is None else column_map.sources
     in_file = ColumnNames(names)
@@ -351,6 +429,15 @@ def _refuse_local_times(client: Client, stream: str, file: Path, column_map: Col
     for column in sorted(local & meant - {None}) if not zoned else ():
         message = f"{file}: column {column} holds local time without a zone, so it cannot be the event time"
         raise MillstreamError("data", f"{message}; create the stream with ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY")
+
+
+def _event_times(described: Answer) -> set[str]:
+    return {str(row["column"]) for row in described if row["note"] == "event time"}
+
+
+def _event_time(client: Client, stream: str) -> str | None:
+    """Return the column of a stream's event times, None where it has none."""
+    return next(iter(_event_times(client.execute(f"DESCRIBE {quoted(stream)}"))), None)
 
 
 def _parquet(file: Path) -> Iterator[Any]:

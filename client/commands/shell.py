@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.client.commands.common import show_answer, show_results, stop_following, subscribed, warn
+from millstream.client.commands.common import courtesy, show_answer, show_results, stop_following, subscribed, warn
 from millstream.client.errors import MillstreamError
 from millstream.client.statements import is_complete, split_script
 from prompt_toolkit import PromptSession
@@ -20,9 +20,12 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
 
-HELP = """Statements end with a semicolon; see docs/language.md. A SELECT prints its results until Ctrl-C.
-  SHOW STREAMS;  SHOW QUERIES;  DESCRIBE name;  EXPLAIN SELECT …;  FETCH SELECT …;  exit (or Ctrl-D) leaves.
-  \\x switches between a table and one line per value, which shows all columns."""
+HELP = """Statements end with a semicolon; docs/language.md explains them.
+  SELECT …;         prints results of rows that come from now on, until Ctrl-C
+  FETCH SELECT …;   answers once, from the rows that the server holds now
+  SHOW STREAMS;  SHOW QUERIES;  DESCRIBE name;  EXPLAIN SELECT …;
+  \\x                switches between a table and a line for each value
+  exit              leaves, as Ctrl-D does"""
 LEAVE = ("exit", "quit", "\\q")
 TURN = "\\x"
 _WORDS = """
@@ -88,7 +91,7 @@ def key_bindings() -> KeyBindings:
     def _enter(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         text = buffer.text.strip()
-        if not text or text.lower() in (*LEAVE, "help", "\\?", TURN) or is_complete(text):
+        if not text or text.startswith("\\") or text.lower() in (*LEAVE, "help") or is_complete(text):
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")
@@ -142,6 +145,7 @@ def run_line(client: Client, text: str, format: str | None) -> bool:
         try:
             answer = client.execute(statement)
             if answer.continuous and answer.query is not None and not answer.durable:
+                courtesy("results from now on; Ctrl-C stops; FETCH SELECT … answers at once")
                 subscription = subscribed(client, answer)
                 show_results(subscription, format or "table")
                 stop_following(client, subscription)

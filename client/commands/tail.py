@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import connection_options, format_option, show_results
+from millstream.client.commands.common import connection_options, courtesy, format_option, show_results
 from millstream.client.statements import name_of
 
 if TYPE_CHECKING:
@@ -41,4 +41,6 @@ def command(
         connect() as client,
         client.subscribe(name_of(query), from_start=from_start, resume_token=resume_token, reconnect=follow) as subscription,
     ):
+        if not from_start and resume_token is None:
+            courtesy("results from now on (with --from-start those that are kept, too); Ctrl-C ends")
         show_results(subscription, format, limit, receipts=receipts, tokens=tokens)

@@ -19,6 +19,7 @@ from millstream.client.console import files
 from millstream.client.console.deciding import Simulations, decisions
 from millstream.client.console.experiments import ExperimentRuns, experiments
 from millstream.client.console.pages import Page, report_fault
+from millstream.client.console.trying import FILES_BYTES_MAX, Tries
 from millstream.client.console.watching import Watch
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.access import Access
@@ -33,8 +34,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 STATEMENT_BYTES_MAX = 262_144
 STATEMENT_S_MAX = 60.0
-SIMULATE_S_MAX = 240.0  # with the server's answer before it
+SIMULATE_S_MAX = 420.0  # with the server's answer before it
 ADVISE_S_MAX = 1_200.0
+TRY_S_MAX = 120.0
+TRY_BYTES_MAX = 2 * FILES_BYTES_MAX  # as text
 ENTER_S_MAX = 10.0
 ROWS_SHOWN_MAX = 1_000
 PAGES_MAX = 32
@@ -49,6 +52,7 @@ class Desk:
         self.connections = Connections(access, connections_max)
         self.simulations = Simulations()
         self.experiment_runs = ExperimentRuns()
+        self.tries = Tries()
         self.pages = 0
         self._access = access
         self._own_token = own_token
@@ -142,6 +146,14 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
     async def advise(request: Request) -> Response:
         return await _answered(request, lambda asked: desk.simulations.advise(desk, _token(request), asked), ADVISE_S_MAX)
 
+    async def on_files(request: Request) -> Response:
+        try:  # whoever is let in, and is alone, may send much
+            await desk.role_of(_token(request))
+            with desk.tries.alone.turn():
+                return await _answered(request, lambda asked: desk.tries.on_files(desk, _token(request), asked), TRY_S_MAX, TRY_BYTES_MAX)
+        except MillstreamError as error:
+            return _refusal(error, STATUS.get(error.code, 400))
+
     known = experiments(bundle.experiments)
 
     async def experiment(request: Request) -> Response:
@@ -158,6 +170,7 @@ def application(desk: Desk, bundle: files.Bundle, names: frozenset[str] | None) 
         Route("/api/simulate", simulate, methods=["POST"]),
         Route("/api/advise", advise, methods=["POST"]),
         Route("/api/experiment", experiment, methods=["POST"]),
+        Route("/api/try", on_files, methods=["POST"]),
         WebSocketRoute("/api/live", live),
     ]
     return Guard(Starlette(routes=routes), names)
@@ -169,14 +182,17 @@ def _token(request: Request) -> str | None:
 
 
 async def _answered(
-    request: Request, do: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], seconds_max: float = STATEMENT_S_MAX
+    request: Request,
+    do: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]],
+    seconds_max: float = STATEMENT_S_MAX,
+    bytes_max: int = STATEMENT_BYTES_MAX,
 ) -> Response:
     """Return what `do` makes of the body, a JSON object; a refusal has code, message, hint and place."""
     try:
-        asked = json.loads(await _body(request))
-        if not isinstance(asked, dict):
-            raise ValueError("not an object")  # noqa: TRY301, TRY004
         async with asyncio.timeout(seconds_max):
+            asked = json.loads(await _body(request, bytes_max))
+            if not isinstance(asked, dict):
+                raise ValueError("not an object")  # noqa: TRY301, TRY004
             return JSONResponse(await do(asked))
     except MillstreamError as error:
         return _refusal(error, STATUS.get(error.code, 400))
@@ -186,12 +202,12 @@ async def _answered(
         return _refusal(MillstreamError("timeout", f"the server did not answer within {seconds_max:g} s"), 504)
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, bytes_max: int) -> bytes:
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > STATEMENT_BYTES_MAX:
-            raise MillstreamError("limit", f"a request has {STATEMENT_BYTES_MAX} bytes at most")
+        if len(body) > bytes_max:
+            raise MillstreamError("limit", f"a request has {bytes_max} bytes at most")
     return bytes(body)
 
 

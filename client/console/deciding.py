@@ -16,7 +16,7 @@ from typing import Any
 
 from millstream.client.advice import OBJECTIVES
 from millstream.client.console.pages import Connector
-from millstream.client.console.processes import Bounds, printed
+from millstream.client.console.processes import Alone, Bounds, printed
 from millstream.client.errors import MillstreamError
 
 LOOK_S_MAX = 10.0
@@ -26,6 +26,9 @@ LAST_S_MAX = 3_600.0
 POLICIES_MAX = 12
 SIMULATION_S_MAX = 120.0
 MINUTES_MAX = 10.0
+LOADS = ("none", "common", "class", "dilos")
+SWEEP = "load=0.3,0.5,0.7,0.9,0.95"
+SWEEP_TIMES = 2.5  # as long as other simulations, at most
 POLICY = re.compile(r"[A-Za-z0-9_:=+.-]{1,200}")
 """A policy as `simulate` takes it, with its options; `user:file=…` has a path, which this keeps out."""
 
@@ -79,11 +82,12 @@ class Simulations:
     """Runs one simulation, or one search for advice, at a time."""
 
     def __init__(self, seconds_max: float = SIMULATION_S_MAX) -> None:
-        self._busy = False
+        self._alone = Alone("another simulation")
         self._seconds_max = seconds_max
 
     async def simulate(self, connections: Connector, token: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-        """Return what each of the `policies` would have given for what arrived in the last `last_s`, as `simulate --format json` says it.
+        """Return what each of the `policies` would have given for what arrived in the last `last_s`, as `simulate --format json` says it;
+        with `sweep` at several loads, as curves need it, with `load` under a load manager.
 
         MillstreamError when another simulation runs, nothing was kept, or it takes too long; ValueError for a request that is none.
         """
@@ -93,8 +97,16 @@ class Simulations:
         for policy in policies:
             if not isinstance(policy, str) or not POLICY.fullmatch(policy) or policy.startswith("-"):
                 raise ValueError(f"{policy!r} is no policy that can be simulated here")
-        words = ("simulate", "--policy", ",".join(policies), "--format", "json")
-        text, notices = await self._about_the_last(connections, token, asked, words, self._seconds_max)
+        words: tuple[str, ...] = ("simulate", "--policy", ",".join(policies), "--format", "json")
+        load = asked.get("load", LOADS[0])
+        if load not in LOADS:
+            raise ValueError(f"load is one of {', '.join(LOADS)}")
+        if load != LOADS[0]:
+            words += ("--load", load)
+        if asked.get("sweep") is True:
+            words += ("--sweep", SWEEP)
+        seconds_max = self._seconds_max * (SWEEP_TIMES if asked.get("sweep") is True else 1)
+        text, notices = await self._about_the_last(connections, token, asked, words, seconds_max)
         return {"runs": [json.loads(line) for line in text.splitlines()], "notices": notices}
 
     async def advise(self, connections: Connector, token: str | None, asked: dict[str, Any]) -> dict[str, Any]:
@@ -115,10 +127,7 @@ class Simulations:
     ) -> tuple[str, list[str]]:
         """Return what a command printed about what arrived in the last `last_s`, and the server's notices."""
         last_s = _number(asked, "last_s", LAST_S_MAX)
-        if self._busy:
-            raise MillstreamError("overloaded", "another simulation is under way", "try again when it has ended")
-        self._busy = True
-        try:
+        with self._alone.turn():
             async with connections.one(token) as client:
                 answer = await client.execute(f"SHOW RECORDING LAST {round(last_s * 1_000)} MILLISECONDS")
             lines = "".join(f"{row['line']}\n" for row in answer)
@@ -127,8 +136,6 @@ class Simulations:
                 await asyncio.to_thread(file.write_text, lines, "utf-8")
                 bounds = Bounds(seconds_max, "choose fewer policies or a shorter time")
                 return await printed("the simulation", (words[0], str(file), *words[1:]), bounds), answer.notices
-        finally:
-            self._busy = False
 
 
 def _number(asked: dict[str, Any], name: str, most: float) -> float:

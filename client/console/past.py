@@ -74,8 +74,11 @@ class Past:
         self.scheduler = {str(row["measure"]): str(row["value"]) for row in look.table("SCHEDULER")}
         measures = {(str(row["scope"]), str(row["name"])): row for row in look.table("MEASURES")}
         if operators := look.table("OPERATORS"):
-            read = streams_read(operators)
-            self._streams = {_key(row): ", ".join(sorted(read.get(str(row["name"]), ()))) for row in look.table("QUERIES")}
+            read, before_by_name = streams_read(operators), {name: streams for (name, _), streams in self._streams.items()}
+            self._streams = {
+                _key(row): ", ".join(sorted(read.get(str(row["name"]), ()))) or before_by_name.get(str(row["name"]), "")
+                for row in look.table("QUERIES")
+            }
         self.now = {
             "queries": _queries(look, old, seconds, measures, self._streams),
             "streams": _streams(look, old, seconds),
@@ -274,7 +277,7 @@ def streams_read(operators: Iterable[Row]) -> dict[str, set[str]]:
 
 
 def _key(query: Row) -> tuple[str, str]:
-    """Return name and state: who was stopped reads nothing, and has operators again when it is started."""
+    """Return name and state: who was stopped has no operators, and has some again when it is started."""
     return str(query["name"]), str(query.get("state"))
 
 

@@ -10,8 +10,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from millstream.client.errors import MillstreamError
@@ -19,7 +19,10 @@ from millstream.client.errors import MillstreamError
 OUTPUT_BYTES_MAX = 8_388_608
 LINE_BYTES_MAX = 65_536
 LINES_KEPT = 20
-_COMMAND = "from millstream.client.commands.common import bound_memory; bound_memory({}); from millstream.client.cli import main; main()"
+CPU_TIMES = 2  # as much processor time as time at most: a command that outlives a console that was killed ends as well
+_COMMAND = (
+    "from millstream.client.commands.common import bound_process; bound_process({}, {}); from millstream.client.cli import main; main()"
+)
 _SECRET = "TOKEN"  # in the name of a variable of ours that no such command needs
 
 
@@ -32,6 +35,25 @@ class Bounds:
     memory_bytes_max: int = 2**30
 
 
+class Alone:
+    """Lets one through at a time, and refuses the others; `what` names who is through, as in "another simulation"."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.busy = False
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Be through as long as the block runs. MillstreamError (`overloaded`) while another is."""
+        if self.busy:
+            raise MillstreamError("overloaded", f"{self._what} is under way", "try again when it has ended")
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
+
+
 async def printed(what: str, words: tuple[str, ...], bounds: Bounds, hear: Callable[[str], None] = lambda line: None) -> str:
     """Return what a command printed on standard output. `hear` is given each line that it says on standard error.
 
@@ -41,7 +63,7 @@ async def printed(what: str, words: tuple[str, ...], bounds: Bounds, hear: Calla
     nothing, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
     environment = {name: value for name, value in os.environ.items() if not (name.startswith("MILLSTREAM_") and name.endswith(_SECRET))}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _COMMAND.format(bounds.memory_bytes_max), *words,
+        sys.executable, "-c", _COMMAND.format(bounds.memory_bytes_max, CPU_TIMES * bounds.seconds_max), *words,
         stdin=nothing, stdout=pipe, stderr=pipe, env=environment, start_new_session=True, limit=LINE_BYTES_MAX,
     )  # fmt: skip
     assert process.stdout is not None

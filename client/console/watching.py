@@ -28,7 +28,7 @@ SELDOM_EVERY = 5
 NETWORK_EVERY = 2
 NETWORK_COLUMNS = (
     "operator", "kind", "rows_in", "rows_out", "selectivity", "cost_us_per_row", "waiting", "state_rows", "state_bytes", "watermark",
-    "reads_streams", "reads_operators", "serves",
+    "reads_streams", "reads_operators", "serves", "unit", "rank",
 )  # fmt: skip
 
 

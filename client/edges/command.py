@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import bound_memory, connection_options, stop_with_input, warn
+from millstream.client.commands.common import bound_process, connection_options, stop_with_input, warn
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
@@ -29,7 +29,7 @@ def command(memory_bytes_max: int | None, with_parent: bool, server_cert: str | 
     from millstream.client.edges.supervisor import Supervisor
 
     if memory_bytes_max is not None:
-        bound_memory(memory_bytes_max)
+        bound_process(memory_bytes_max)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

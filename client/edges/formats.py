@@ -22,7 +22,10 @@ from millstream.client.errors import MillstreamError
 from millstream.client.inputs import converter
 from millstream.protocol.types import Column
 from millstream.protocol.values import DEPTH_MAX
+from millstream.protocol.values.csv import separator_of
 from millstream.protocol.values.json_values import is_too_deep, not_json
+from millstream.protocol.values.mapping import ColumnMap
+from millstream.protocol.values.time_formats import TimeFormat
 
 TEXTS = ("json", "csv", "text")
 WITH_SCHEMA = ("avro", "protobuf")  # a message is bytes of any kind
@@ -69,9 +72,9 @@ def _json(value: bytes) -> Any:
         raise Unreadable(not_json(error) if isinstance(error, ValueError) else "not JSON: nested too deeply") from None
 
 
-def _record(value: bytes) -> list[str]:
+def _record(value: bytes, separator: str = ",") -> list[str]:
     try:
-        records = list(csv.reader([value.decode("utf-8-sig")], strict=True))
+        records = list(csv.reader([value.decode("utf-8-sig")], delimiter=separator, strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
         raise Unreadable(f"not CSV ({error})") from None
     return records[0] if records else []
@@ -86,21 +89,25 @@ class _CsvReader:
         self._is_given = header is not None
         self._names = list(columns) if header is None else [name.strip() for name in header.split(",")]
         self._line: bytes | None = None
+        self._separator = ","
         self._problem = ""
 
     def read(self, message: Message) -> dict[str, str | None]:
         assert isinstance(message.value, bytes)
         if not self._is_given and message.header is not None and message.header != self._line:
             self._take_header(message.header)
-        fields, names = _record(message.value), self._names
+        fields, names = _record(message.value, self._separator), self._names
         if self._problem:
             raise Unreadable(self._problem)
         if len(fields) != len(names):
-            raise Unreadable(f"{len(fields)} fields, the header has {len(names)}; header = 'a, b' names the fields: {', '.join(names)}")
+            raise Unreadable(
+                f"{len(fields)} fields where the header has {len(names)}; header = 'a, b' names the fields: {', '.join(names)}"
+            )
         return {name: field or None for name, field in zip(names, fields, strict=True)}
 
     def _take_header(self, line: bytes) -> None:
-        self._line, self._names, self._problem = line, [name.strip() for name in _record(line)], ""
+        self._separator = chr(separator_of(line))
+        self._line, self._names, self._problem = line, [name.strip() for name in _record(line, self._separator)], ""
         missing = next((name for name in self._asked if name not in self._names), None)
         if missing is not None:
             self._problem = f"the first line of the file has no {missing}, it has {', '.join(self._names)}"
@@ -157,21 +164,25 @@ class RowReader:
         if unit is not None and unit not in UNITS_US:
             raise ConnectorError(f"time_unit must be one of {', '.join(UNITS_US)}")
         self._unit_us = None if unit is None else UNITS_US[unit]
+        written = options.maybe("time_format")
         self._names = names
         self._converters = {c.name: converter(c) for c in columns} if form in ("csv", "text") else {}
         self._instants = {c.name for c in columns if c.type.name == "TIMESTAMP"}
+        self._times = None if written is None else ColumnMap(formats=dict.fromkeys(self._instants, _time_format(written)))
 
     def rows(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """Return a row for each message; for one that cannot be read, one that the stream refuses with the reason and the message."""
-        return [self._row(message) for message in messages]
+        rows = [self._row(message) for message in messages]
+        for i, reason in (self._times.bring_times(rows) if self._times is not None else {}).items():
+            rows[i] = _unreadable(messages[i], reason)
+        return rows
 
     def _row(self, message: Message) -> dict[str, Any]:
         try:
             payload = self._payload(message)
             return self._typed(self._filled(message, payload))
         except (Unreadable, OverflowError, ValueError, MillstreamError) as error:
-            raw = message.value if isinstance(message.value, bytes) else repr(message.value).encode()
-            return {f"{UNREADABLE}{error}"[:200]: raw[:SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")}
+            return _unreadable(message, str(error))
 
     def _filled(self, message: Message, payload: Any) -> dict[str, Any]:
         if self._paths is not None:
@@ -196,6 +207,19 @@ class RowReader:
             if isinstance(value, dict | list) and is_too_deep(value):
                 raise Unreadable(f"{name} is nested deeper than {DEPTH_MAX} levels")
         return row
+
+
+def _unreadable(message: Message, reason: str) -> dict[str, Any]:
+    """Return a row that the stream refuses, with the reason and the message."""
+    raw = message.value if isinstance(message.value, bytes) else repr(message.value).encode()
+    return {f"{UNREADABLE}{reason}"[:200]: raw[:SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")}
+
+
+def _time_format(text: str) -> TimeFormat:
+    try:
+        return TimeFormat(text)
+    except ValueError as error:
+        raise ConnectorError(f"time_format: {error}") from None
 
 
 def _at(path: Path, message: Message, payload: Any) -> Any:

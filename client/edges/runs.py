@@ -172,7 +172,8 @@ class SinkRun(ConnectorRun):
         token = connector.open(options, self._told.get("token") or self._token)
         options.check_all_known()
         with self._results(client, token) as results:
-            self._told["state"] = "running"
+            if self._told["state"] != "failing":  # what failed runs again once the other side has taken something
+                self._told["state"] = "running"
             written: tuple[int, str] | None = None
             size = 0  # bytes of what is written and not kept
             since = 0.0  # when the first of what is written and not kept was
@@ -181,6 +182,8 @@ class SinkRun(ConnectorRun):
                     item = results.next_item(timeout=WAIT_S if written is None else KEPT_AFTER_S)
                 except TimeoutError:
                     item = False
+                    if written is None:  # nothing waits for the other side
+                        self._told["state"] = "running"
                 if item is None:
                     self._keep(connector, written)
                     end = results.end
@@ -218,5 +221,6 @@ class SinkRun(ConnectorRun):
     def _keep(self, connector: Any, written: tuple[int, str] | None) -> None:
         connector.flush()
         if written is not None:
+            self._told["state"] = "running"
             self._told["rows"] += written[0]
             self._told["token"] = written[1]

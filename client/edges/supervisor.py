@@ -55,12 +55,15 @@ class Supervisor:
             for row in client.execute(f"SHOW {kind.upper()}S").rows:
                 if row["state"] != "paused":
                     wanted[kind, row["name"]] = row
-        changed = [key for key, run in self._runs.items() if key not in wanted or wanted[key]["options_json"] != run.options_json]
+        changed = [
+            key
+            for key, run in self._runs.items()
+            if key not in wanted or (wanted[key]["options_json"], _target(key, wanted[key])) != (run.options_json, run.target)
+        ]
         self._end(changed)
         for key, row in wanted.items():
             if key not in self._runs:
-                target = row["stream" if key[0] == "source" else "query"]
-                run = KINDS[key[0]](key[1], target, row["options_json"], row["token"], self._connect)
+                run = KINDS[key[0]](key[1], _target(key, row), row["options_json"], row["token"], self._connect)
                 self._runs[key] = run
                 run.start()
         self._report(client)
@@ -89,3 +92,8 @@ class Supervisor:
                 self._tell(f"{key[0]} {key[1]} did not end within {STOP_S:g} s")
             del self._runs[key]
             self._reported.pop(key, None)
+
+
+def _target(key: Key, row: dict[str, Any]) -> str:
+    """Return the stream that a source fills, or the query that a sink reads."""
+    return str(row["stream" if key[0] == "source" else "query"])

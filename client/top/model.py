@@ -117,6 +117,7 @@ QUERIES = Pane(
         Column("rows_per_s", "in", figures.rate),
         Column("results_per_s", "out", figures.rate),
         Column("queued", "queued", figures.count),
+        Column("late", "late", figures.count),
         Column("latency_p99_ms", "p99", figures.duration),
         Column("target", "target", _text, False),
         Column("shed_percent", "shed", figures.percent),

@@ -36,6 +36,10 @@ class Schema:
         """The column names in order."""
         return tuple(f.name for f in self.fields)
 
+    def first(self, width: int) -> Schema:
+        """Return the schema of the first columns: itself where there are no more."""
+        return self if width >= len(self.fields) else Schema(self.fields[:width])
+
     def position(self, name: str) -> int | None:
         """Return the position of the column called `name`, or None."""
         for i, f in enumerate(self.fields):
@@ -97,6 +101,8 @@ class StreamDefinition:
     durability: str = "none"
     rate_per_second_max: float | None = None
     archive: ArchiveRule | None = None
+    added: int = 0
+    """How many columns ALTER STREAM has put behind those of CREATE STREAM: rows may come without them, and are NULL there."""
 
 
 @dataclass(frozen=True, slots=True)

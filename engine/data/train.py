@@ -276,6 +276,10 @@ class Train:
         changed.schema, changed.slots = schema, list(slots)
         return changed
 
+    def narrowed(self, schema: Schema) -> Train:
+        """Return the same rows with the first columns alone; itself where there are no others."""
+        return self if len(self.slots) == len(schema.fields) else self.replace_columns(schema, self.slots[: len(schema.fields)])
+
     def split_at(self, seq: int) -> tuple[Train, Train]:
         """Cut at an arrival number with lo <= seq <= hi: rows below it, and the rest. End and idle marks go with the rest."""
         stop = 0 if self.rows == 0 else int(np.searchsorted(self.seq.array(), seq, side="left"))

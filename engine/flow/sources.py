@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from millstream.engine.data import limits
 from millstream.engine.data.arrivals import ArrivalTimes
-from millstream.engine.data.column import CellColumn, Column
+from millstream.engine.data.column import CellColumn, Column, null_column
 from millstream.engine.data.event_time import event_times, moving_times, time_position
 from millstream.engine.data.graph import ClassId, OperatorId
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.schema import StreamDefinition
+from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.data.types import Kind
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, RowsTrack, RowTrack, StepTrack, WatermarkTrack, jump_track
@@ -75,6 +75,9 @@ class Reservation:
 class Source:
     """One stream's entry. `log` is what classes that are never shed read; `shed_logs` has more for classes that may be.
 
+    `older` are logs of the first columns alone, for queries that were planned before ALTER STREAM added others: those, and logs of such
+    queries among `shed_logs`, are narrower than the stream.
+
     `watermark_us` and what follows it change under the ingress lock only. `idle` True after its IDLE timeout. `is_plain`: event times are
     the values of a column, and all of them may move W.
     """
@@ -84,6 +87,7 @@ class Source:
     log: OutputLog
     ingress: Ingress
     shed_logs: dict[ShedKey, ShedLog] = field(default_factory=dict)
+    older: list[OutputLog] = field(default_factory=list)
     watermark_us: int = TIME_MIN
     last_arrival_us: int | None = None
     idle: bool = False
@@ -110,6 +114,11 @@ class Source:
         published = self.ingress.next_seq
         return max(log.hi, min(published, self.reserved_lo))
 
+    @property
+    def whole_logs(self) -> list[OutputLog]:
+        """The logs that nothing is shed from."""
+        return [self.log, *self.older] if self.older else [self.log]
+
     def shed_logs_of(self, class_id: ClassId) -> list[ShedLog]:
         """Return the logs of one class; with several its queries rank rows differently."""
         return [shed for (known, _), shed in list(self.shed_logs.items()) if known == class_id]
@@ -117,7 +126,7 @@ class Source:
     @property
     def logs(self) -> list[OutputLog]:
         """All logs that a push goes to."""
-        return [self.log, *(s.log for s in self.shed_logs.values())]
+        return [*self.whole_logs, *(s.log for s in self.shed_logs.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,11 +381,13 @@ class Ingress:
 
     def _append_to_logs(self, source: Source, train: Train, arrival_ns: int) -> list[Arrived]:
         arrivals = [_push(source.log, train, arrival_ns)]
+        if source.older:
+            arrivals += [_push(older, train.narrowed(older.schema), arrival_ns) for older in source.older]
         if source.table is not None:
             source.table.changed(train)
         if source.shed_logs:
             for shed in source.shed_logs.values():
-                kept = shed.kept(train, self.seed)
+                kept = shed.kept(train, self.seed).narrowed(shed.log.schema)
                 arrivals.append(_push(shed.log, kept, arrival_ns, train.rows - kept.rows))
         return arrivals
 
@@ -422,9 +433,10 @@ def _rows_train(
     arrival_ns: int,
     track: WatermarkTrack,
 ) -> Train:
+    schema = source.definition.schema
     train = Train(
-        source.definition.schema,
-        columns,
+        schema,
+        columns if len(columns) == len(schema.fields) else fitted(columns, schema),
         rows=seq.rows,
         lo=track.lo,
         hi=hi,
@@ -438,6 +450,20 @@ def _rows_train(
     return train
 
 
+def fitted(columns: Sequence[Column], schema: Schema) -> list[Column]:
+    """Return columns as those of a stream that has more since, NULL there, or fewer: its first ones."""
+    width, rows = len(schema.fields), len(columns[0])
+    return [*columns[:width], *(null_column(f.type, rows) for f in schema.fields[len(columns) :])]
+
+
+def open_log(source: Source, log: OutputLog) -> OutputLog:
+    """Return a further log of a source, which begins where that stands. Under the ingress lock."""
+    log.hi, log.watermark_us = source.log.hi, source.watermark_us
+    log.producer = source
+    log.idle, log.ended = source.idle, source.ended
+    return log
+
+
 class ShedLogs:
     """One log per stream, class and way of choosing rows. All of it under the ingress lock. `when_full`: logs shed by themselves too."""
 
@@ -449,10 +475,7 @@ class ShedLogs:
     def open(self, source: Source, key: ShedKey, make_log: Callable[[], OutputLog], utility: UtilityOrder | None) -> ShedLog:
         """Make the log of a class on a stream; it begins where the stream stands, at the ratio that was last asked for."""
         with self._ingress.lock:
-            log = make_log()
-            log.hi, log.watermark_us = source.log.hi, source.watermark_us
-            log.producer = source
-            log.idle, log.ended = source.idle, source.ended
+            log = open_log(source, make_log())
             ratio = self._ratios.get((source.definition.name, key[0]), 0.0)
             shed = source.shed_logs[key] = ShedLog(log, ratio, when_full=self._when_full, utility=utility)
         return shed

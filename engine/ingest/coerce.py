@@ -87,6 +87,7 @@ class Coercer:
         self._time = definition.time if isinstance(definition, StreamDefinition) else TimeRule()
         self._time_position = time_position(definition) if isinstance(definition, StreamDefinition) else None
         self._names = self.schema.names
+        self._width_least = len(self._names) - (definition.added if isinstance(definition, StreamDefinition) else 0)
         self._columns = ColumnNames(self._names)
         self._plan: _ArrowPlan | None = None
         self._checks = RowChecks(definition)
@@ -256,10 +257,10 @@ class Coercer:
             return row if row.keys() <= self._columns.known else self._renamed(index, row, reasons, ignored)
         if not isinstance(row, list | tuple):
             reasons.add(index, f"a row is a list or a map, not {type(row).__name__}")
-        elif len(row) != len(self._names):
+        elif not self._width_least <= len(row) <= len(self._names):
             reasons.add(index, f"{len(row)} values for {len(self._names)} columns")
         else:
-            return dict(zip(self._names, row, strict=True))
+            return dict(zip(self._names, row, strict=False))
         return {}
 
     def _renamed(self, index: int, row: Mapping[str, Any], reasons: Reasons, ignored: dict[str, None]) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from millstream.engine.ingest.arrays import Rules, from_bytes, written_out
 from millstream.engine.ingest.checks import OUT_OF_RANGE, Coerced, Converted, Failed, Reasons, instants_from_units
 from millstream.engine.ingest.coerce import Coercer, column_of
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.csv import CsvRecord, split_regular, tokenize
+from millstream.protocol.values.csv import COMMA, CsvRecord, separator_of, split_regular, tokenize
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -32,15 +32,15 @@ BLOCK_BYTES = 4 * 1024 * 1024
 class CsvParser:
     """Takes CSV text piece by piece: `feed` bytes as they come, then `finish`. Each gives what became of the complete records.
 
-    The first record is the header; `on_header` may refuse it. `index` of results counts records from 0 over
-    the whole text, lines from 1.
+    The first record is the header; `on_header` may refuse it. Without `delimiter` the header tells it (`separator_of`). `index` of
+    results counts records from 0 over the whole text, lines from 1.
     """
 
     def __init__(
         self,
         coercer: Coercer,
         *,
-        delimiter: str = ",",
+        delimiter: str | None = None,
         on_header: Callable[[list[str]], None] | None = None,
     ) -> None:
         self.coercer = coercer
@@ -48,7 +48,8 @@ class CsvParser:
         self._on_header = on_header
         self.line = 1
         self.records = 0
-        self._delimiter = ord(delimiter)
+        self._is_given = delimiter is not None
+        self._delimiter = COMMA if delimiter is None else ord(delimiter)
         self._rest = b""
         self._begun = False
 
@@ -73,6 +74,8 @@ class CsvParser:
         return self._read_block(self._rest, final)
 
     def _read_header(self, final: bool) -> bool:
+        if not self._is_given:
+            self._delimiter = separator_of(self._rest)
         record = next(tokenize(self._rest, self._delimiter, final), None)
         if record is None:
             return False

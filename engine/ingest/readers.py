@@ -117,7 +117,7 @@ def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coe
         yield result
 
 
-def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str = ",") -> Iterator[Coerced]:
+def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str | None = None) -> Iterator[Coerced]:
     parser = CsvParser(coercer, delimiter=delimiter, on_header=lambda names: check_columns(name, names, coercer))
     yield from _pieces(file, parser)
     if parser.names is None:
@@ -192,13 +192,13 @@ def refuse_local_event_time(name: str, schema: Any, instants: frozenset[str], co
     definition = coercer.definition
     if not isinstance(definition, StreamDefinition) or definition.time.column is None or definition.time.zone is not None:
         return
-    for field in schema:
-        local = pa.types.is_timestamp(field.type) and field.type.tz is None and field.name not in instants
-        if local and coercer.field_for(field.name) == definition.time.column:
-            raise InvalidDefinition(
-                f"{name}: column {field.name} holds local time without a zone, which is not an event time",
-                hint="add ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY",
-            )
+    place = coercer.match(schema.names)[0].get(definition.time.column)
+    field = None if place is None else schema.field(place)
+    if field is not None and pa.types.is_timestamp(field.type) and field.type.tz is None and field.name not in instants:
+        raise InvalidDefinition(
+            f"{name}: column {field.name} holds local time without a zone, which is not an event time",
+            hint=f"write TIMESTAMP BY {definition.time.column} ZONE 'Area/City' (or ZONE 'UTC')",
+        )
 
 
 _READERS: dict[str, Callable[[BinaryIO, str, Coercer], Iterator[Coerced]]] = {

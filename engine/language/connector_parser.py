@@ -10,8 +10,8 @@ from sqlglot.tokenizer_core import TokenType
 SECRET_WORDS = ("password", "secret", "token", "passphrase")
 
 
-def create_connector(parser: TokenCursor, kind: statements.ConnectorKind, exists_ok: bool) -> statements.CreateConnector:
-    """Read the statement after CREATE SOURCE | SINK [IF NOT EXISTS]."""
+def create_connector(parser: TokenCursor, kind: statements.ConnectorKind, rule: tuple[bool, bool]) -> statements.CreateConnector:
+    """Read the statement after CREATE [OR REPLACE] SOURCE | SINK [IF NOT EXISTS]."""
     name = parser.name(f"{kind.noun} name", check=True)
     if kind is statements.ConnectorKind.SOURCE:
         parser.expect("INTO", where="after the name")
@@ -26,7 +26,7 @@ def create_connector(parser: TokenCursor, kind: statements.ConnectorKind, exists
     definition = statements.ConnectorDefinition(kind, name.text, target.text, options)
     if "connector" not in dict(options):
         raise InvalidDefinition(f"{kind.noun} {name.text} does not say its connector", hint="add connector = 'files' to WITH")
-    return statements.CreateConnector(definition, exists_ok)
+    return statements.CreateConnector(definition, *rule)
 
 
 def _options(parser: TokenCursor) -> tuple[tuple[str, statements.ConnectorValue], ...]:

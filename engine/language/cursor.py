@@ -262,9 +262,9 @@ class TokenCursor(ExpressionParser):
 
     # -- WITH (name = value, …) -----------------------------------------------------------------------------------------------
 
-    def options(self) -> tuple[Option, ...]:
-        """Take `(name = value, …)` after WITH."""
-        self.expect_symbol(TokenType.L_PAREN, "(", "after WITH")
+    def options(self, where: str = "after WITH") -> tuple[Option, ...]:
+        """Take `(name = value, …)` after WITH, or after what `where` says."""
+        self.expect_symbol(TokenType.L_PAREN, "(", where)
         items = () if self.sees_symbol(TokenType.R_PAREN) else self.listed(self._option)
         self.expect_symbol(TokenType.R_PAREN, ")", "after the options")
         seen: set[str] = set()

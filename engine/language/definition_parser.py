@@ -15,12 +15,13 @@ from millstream.engine.language.column_types import TypeParser, checked_time_rul
 from millstream.engine.language.select_parser import SelectParser
 from sqlglot.tokenizer_core import TokenType
 
+COMMENT_LENGTH_MAX = 2_000  # a page: SHOW gives them all
 LIMIT_US = 1_000_000  # unless TIME LIMIT says otherwise
 _TAKEN = ("tumble", "hop", "session", "cumulate", "lag", "lead", "rank", "row_number", "dense_rank")
 
 
-def create_function(parser: TypeParser, exists_ok: bool) -> statements.CreateFunction:
-    """Read the statement after CREATE FUNCTION [IF NOT EXISTS]."""
+def create_function(parser: TypeParser, rule: Existing) -> statements.CreateFunction:
+    """Read the statement after CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS]."""
     name = parser.name("function name", check=True)
     _check_name(name)
     parser.expect_symbol(TokenType.L_PAREN, "(", "before the parameters")
@@ -38,7 +39,8 @@ def create_function(parser: TypeParser, exists_ok: bool) -> statements.CreateFun
     limit_us = LIMIT_US
     if parser.takes("TIME", "LIMIT"):
         limit_us = parser.duration("TIME LIMIT")
-    return statements.CreateFunction(statements.FunctionDefinition(name.text, tuple(parameters), result, file, limit_us), exists_ok)
+    definition = statements.FunctionDefinition(name.text, tuple(parameters), result, file, limit_us)
+    return statements.CreateFunction(definition, *rule)
 
 
 def _check_name(name: statements.Name) -> None:
@@ -82,7 +84,10 @@ def _check_archive(definition: StreamDefinition, name: statements.Name) -> None:
             )
 
 
+Existing = tuple[bool, bool]
+"""What is to become of one that has the name: IF NOT EXISTS leaves it, OR REPLACE takes its place."""
 _KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION", "SOURCE", "SINK")
+_TIME_WORDS = ("UNIT", "ROUND", "ZONE")
 _STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "ARCHIVE", "RATE")
 
 
@@ -106,29 +111,74 @@ class DefinitionParser(TypeParser, SelectParser):
 
     def create(self) -> statements.Statement:
         """Read a CREATE statement after the word CREATE."""
-        kind = self.choice(_KINDS, "after CREATE")
-        exists_ok = self.takes("IF", "NOT", "EXISTS")
+        replaces = self.takes("OR", "REPLACE")
+        kind = self.choice(_KINDS, "after CREATE OR REPLACE" if replaces else "after CREATE")
+        rule = self.takes("IF", "NOT", "EXISTS"), replaces
+        if all(rule):
+            raise self.problem("OR REPLACE and IF NOT EXISTS contradict one another", self.previous, hint="write one of the two")
         if kind == "STREAM":
-            return self._create_stream(exists_ok)
+            return self._create_stream(rule)
         if kind == "TABLE":
-            return self._create_table(exists_ok)
+            return self._create_table(rule)
         if kind == "QUERY":
-            return self._create_query(exists_ok)
+            return self._create_query(rule)
         if kind == "FUNCTION":
-            return create_function(self, exists_ok)
+            return create_function(self, rule)
         if kind in ("SOURCE", "SINK"):
             from millstream.engine.language.connector_parser import create_connector  # loaded by the first that is read
 
-            return create_connector(self, statements.ConnectorKind(kind), exists_ok)
-        return self._create_class(exists_ok)
+            return create_connector(self, statements.ConnectorKind(kind), rule)
+        return self._create_class(rule)
+
+    def alter(self) -> statements.Statement:
+        """Read an ALTER statement after the word ALTER."""
+        if self.choice(("STREAM", "QUERY"), "after ALTER") == "STREAM":
+            return self._alter_stream()
+        name = self.name("query name")
+        self.expect("SET", where="after the name of the query")
+        return statements.AlterQuery(name, self.options("after SET"))
+
+    def _alter_stream(self) -> statements.AlterStream:
+        name = self.name("stream name")
+        columns: list[Field] = []
+        skips: set[str] = set()
+
+        def one() -> None:
+            self.expect("ADD", where="in ALTER STREAM")
+            self.takes("COLUMN")
+            may_exist = self.takes("IF", "NOT", "EXISTS")
+            column = self._column(columns)
+            if not column.nullable:
+                message = f"column {column.name} cannot be NOT NULL: rows that came before, and those of older publishers, have none"
+                raise InvalidDefinition(message, hint="leave NOT NULL out", line=self.previous.line, column=self.previous.col)
+            if may_exist:
+                skips.add(column.name)
+            columns.append(column)
+
+        self.listed(one)
+        return statements.AlterStream(name, tuple(columns), frozenset(skips))
+
+    def comment(self) -> statements.CommentOn:
+        """Read COMMENT ON kind name IS 'text' | NULL after the word COMMENT."""
+        self.expect("ON", where="after COMMENT")
+        kind = self.choice(_KINDS, "after COMMENT ON").lower()
+        name = self.name(f"{kind} name")
+        self.expect("IS", where=f"after the name of the {kind}")
+        if self.takes_symbol(TokenType.NULL):
+            return statements.CommentOn(kind, name, None)
+        place = self.current
+        text = self.string("a comment")
+        if len(text) > COMMENT_LENGTH_MAX:
+            raise self.problem(f"a comment has at most {COMMENT_LENGTH_MAX} characters, and this one has {len(text)}", place)
+        return statements.CommentOn(kind, name, text or None)
 
     # -- streams --------------------------------------------------------------------------------------------------------------
 
-    def _create_stream(self, exists_ok: bool) -> statements.Statement:
+    def _create_stream(self, rule: Existing) -> statements.Statement:
         name = self.name("stream name", check=True)
         if self.takes_symbol(TokenType.ALIAS):
             query, text = self.query_with_text()
-            return statements.CreateDerivedStream(name.text, query, text, exists_ok)
+            return statements.CreateDerivedStream(name.text, query, text, *rule)
         clauses = StreamClauses()
         columns = self._stream_columns(clauses)
         while self._stream_clause(clauses):
@@ -146,7 +196,7 @@ class DefinitionParser(TypeParser, SelectParser):
             clauses.archive,
         )
         _check_archive(definition, name)
-        return statements.CreateStream(definition, exists_ok)
+        return statements.CreateStream(definition, *rule)
 
     def _stream_columns(self, clauses: StreamClauses) -> tuple[Field, ...]:
         self.expect_symbol(TokenType.L_PAREN, "(", "before the columns")
@@ -219,7 +269,15 @@ class DefinitionParser(TypeParser, SelectParser):
                 raise self.problem("RATE must be positive", self.previous)
             self.expect("PER", "SECOND", where="after RATE n")
         else:
+            self._misplaced_time_word()
             self.unexpected(_STREAM_CLAUSES, "in CREATE STREAM")
+
+    def _misplaced_time_word(self) -> None:
+        """Refuse what says more of the time column, and stands apart from it."""
+        word = next((word for word in _TIME_WORDS if self.sees(word)), None)
+        if word is not None:
+            hint = "write TIMESTAMP BY ts [UNIT u] [ROUND] [ZONE 'Area/City'], and the other clauses after that"
+            raise self.problem(f"{word} belongs directly after the time column of TIMESTAMP BY", hint=hint)
 
     def _archive(self) -> ArchiveRule:
         """Read [INTO 'uri'] [PARTITION BY DAY] [KEEP n DAYS] after ARCHIVE."""
@@ -280,7 +338,7 @@ class DefinitionParser(TypeParser, SelectParser):
 
     # -- tables, queries, classes ---------------------------------------------------------------------------------------------
 
-    def _create_table(self, exists_ok: bool) -> statements.Statement:
+    def _create_table(self, rule: Existing) -> statements.Statement:
         name = self.name("table name", check=True)
         self.expect_symbol(TokenType.L_PAREN, "(", "before the columns")
         columns: list[Field] = []
@@ -300,7 +358,7 @@ class DefinitionParser(TypeParser, SelectParser):
         fresh_min = self._refresh(file) if self.takes("REFRESH") else None
         durability = self._durability() if self.takes("DURABILITY") else "none"
         table = self._table(name, Schema(tuple(columns)), key, file)
-        return statements.CreateTable(replace(table, durability=durability, fresh_min=fresh_min), exists_ok)
+        return statements.CreateTable(replace(table, durability=durability, fresh_min=fresh_min), *rule)
 
     def _refresh(self, file: str | None) -> float:
         """Read what follows REFRESH: MIN FRESHNESS f, or nothing."""
@@ -343,14 +401,14 @@ class DefinitionParser(TypeParser, SelectParser):
             self.known_column(schema, column)
         return TableDefinition(name.text, schema, tuple(column.text for column in key), file)
 
-    def _create_query(self, exists_ok: bool) -> statements.Statement:
+    def _create_query(self, rule: Existing) -> statements.Statement:
         name = self.name("query name", check=True)
         options: tuple[statements.Option, ...] = ()
         if self.takes_symbol(TokenType.WITH):
             options = self.options()
         self.expect("AS", where="after the name of the query")
         query, text = self.query_with_text()
-        return statements.CreateQuery(name.text, query, text, options, exists_ok)
+        return statements.CreateQuery(name.text, query, text, options, *rule)
 
     def query_with_text(self) -> tuple[Any, str]:
         """Read a query and return it with its source text."""
@@ -360,7 +418,7 @@ class DefinitionParser(TypeParser, SelectParser):
         query = self.query()
         return query, self.slice_from(start)
 
-    def _create_class(self, exists_ok: bool) -> statements.Statement:
+    def _create_class(self, rule: Existing) -> statements.Statement:
         definition = statements.ClassDefinition(self.name("class name", check=True).text)
         seen: set[str] = set()
         while not self.at_end():
@@ -372,7 +430,7 @@ class DefinitionParser(TypeParser, SelectParser):
             definition = self._class_clause(definition, word)
         if "PRIORITY" not in seen:
             self.unexpected(["PRIORITY"])
-        return statements.CreateClass(definition, exists_ok)
+        return statements.CreateClass(definition, *rule)
 
     def _workers(self) -> tuple[int, ...]:
         found: list[int] = []

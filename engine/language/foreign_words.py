@@ -47,12 +47,14 @@ _UNNEST = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
 _CLOCK = "answers must not depend on the clock; use CURRENT_WATERMARK(), or the event time of a stream TIMESTAMP BY ARRIVAL"
 _OWN = "write your own: CREATE FUNCTION name (t TEXT) RETURNS TEXT FROM 'file.py'"
 _FOLLOWS = "join what follows what: FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + 10 SECONDS"
+_GAPS = "write FROM s [RANGE 5 MINUTES SLIDE 5 MINUTES] GROUP BY k EMIT EMPTY, and LOCF(AVG(x)) to carry the last value on"
 _UPSERT = "a row published to a table replaces the row with its key; a row whose column op is '-' deletes it"
 
 STATEMENTS = (
     ("CREATE MATERIALIZED VIEW", "PostgreSQL", "write CREATE QUERY name AS SELECT …; FETCH QUERY name reads its answer so far"),
     ("CREATE VIEW | CREATE TEMPORARY VIEW | CREATE TEMP VIEW", "PostgreSQL, Flink, Spark", _DERIVED),
-    ("CREATE OR REPLACE", "ksqlDB, PostgreSQL, Spark", "DROP it first, or write CREATE … IF NOT EXISTS"),
+    ("CREATE OR REPLACE VIEW | CREATE OR REPLACE TEMP VIEW | CREATE OR REPLACE TEMPORARY VIEW", "PostgreSQL, Spark", _DERIVED),
+    ("CREATE OR REPLACE MATERIALIZED", "PostgreSQL", "write CREATE OR REPLACE QUERY name AS SELECT …"),
     (
         "CREATE STREAM … WITH ( | CREATE TABLE … WITH (",
         "ksqlDB, Flink",
@@ -84,9 +86,33 @@ STATEMENTS = (
     ),
     ("CREATE TYPE | CREATE DOMAIN", "ksqlDB, PostgreSQL", "columns have the types of docs/language.md"),
     ("UPDATE | DELETE | MERGE | UPSERT", "PostgreSQL, Spark, Esper", _UPSERT),
+    (
+        "ALTER STREAM … DROP | ALTER STREAM … RENAME | ALTER STREAM … ALTER | ALTER STREAM … SET",
+        "ksqlDB, PostgreSQL, Flink",
+        "ALTER STREAM name ADD COLUMN c type is all that changes a stream; CREATE STREAM other AS SELECT … shows it in another shape",
+    ),
+    (
+        "ALTER QUERY … RENAME | ALTER QUERY … RESET",
+        "PostgreSQL",
+        "ALTER QUERY name SET (class = 'gold') changes its options; CREATE OR REPLACE QUERY name AS SELECT … its SELECT",
+    ),
+    (
+        "ALTER TABLE",
+        "PostgreSQL, Flink, Spark",
+        "CREATE OR REPLACE TABLE name (…) makes it anew, and a stream takes ALTER STREAM … ADD COLUMN",
+    ),
+    ("ALTER CLASS | ALTER FUNCTION | ALTER SOURCE | ALTER SINK", "PostgreSQL", "write CREATE OR REPLACE …, with all its clauses"),
+    ("ALTER SYSTEM", "ksqlDB, PostgreSQL", "the server has its settings from its configuration"),
     ("ALTER | TRUNCATE", "PostgreSQL, Flink, ksqlDB, Spark", "DROP it and CREATE it anew"),
+    ("COMMENT ON COLUMN", "PostgreSQL", "write COMMENT ON STREAM name IS '…', and name the column in it"),
+    ("COMMENT ON VIEW | COMMENT ON MATERIALIZED", "PostgreSQL", "write COMMENT ON STREAM name IS '…', or COMMENT ON QUERY name IS '…'"),
     ("COPY", "PostgreSQL", "write millstream publish name FILE in a shell; a table can also be CREATE TABLE … FROM 'file'"),
     ("LISTEN | NOTIFY", "PostgreSQL", "write millstream tail name in a shell, or ms.subscribe(name) in Python"),
+    (
+        "SUBSCRIBE | TAIL",
+        "Materialize",
+        "write millstream tail name in a shell, ms.subscribe(name) in Python, or COPY (SUBSCRIBE name) TO STDOUT in psql",
+    ),
     ("BEGIN | COMMIT | ROLLBACK", "PostgreSQL", "each statement takes effect as a whole by itself; leave it out"),
     ("EXECUTE | PREPARE", "Flink, PostgreSQL, Spark", "send each statement by itself; queries that are alike share their work"),
     ("ANALYZE | VACUUM | OPTIMIZE | CACHE | REFRESH", "PostgreSQL, Spark", "there is nothing to do: costs are measured while queries run"),
@@ -196,7 +222,8 @@ CLAUSES = (
     ("WITH RECURSIVE …", "PostgreSQL", "only plain common table expressions are known"),
     ("LIMIT 9 OFFSET | OFFSET 9 ROWS | FETCH FIRST | FETCH NEXT", "PostgreSQL, Flink", "write ORDER BY … LIMIT k"),
     ("SORT BY | DISTRIBUTE BY | CLUSTER BY", "Spark", "write ORDER BY … LIMIT k over a window"),
-    ("FILL (", "InfluxDB", "EMIT EMPTY answers windows without rows; COALESCE(SUM(x), 0) fills their NULLs"),
+    ("FILL (", "InfluxDB", "EMIT EMPTY answers windows without rows; COALESCE(SUM(x), 0) or LOCF(SUM(x)) fills their NULLs"),
+    ("GAP_FILL (", "RisingWave", _GAPS),
     ("TIME ( 9 …", "InfluxDB", "write the window after the stream's name: FROM s [RANGE 5 MINUTES SLIDE 5 MINUTES]"),
     ("SLIMIT | SOFFSET", "InfluxDB", "write ORDER BY … LIMIT k over a window"),
     ("TZ (", "InfluxDB", "give the window its zone: FROM s [RANGE 1 DAY SLIDE 1 DAY TIME ZONE 'Europe/Rome']"),
@@ -250,6 +277,13 @@ FUNCTIONS = (
     ("WINDOW", "Spark, Esper", _WINDOW),
     ("SESSION_WINDOW", "Spark", "write the window after the stream's name: FROM s [SESSION 5 MINUTES]"),
     ("TIME_SLICE", "PostgreSQL, InfluxDB", _WINDOW),
+    ("LOCF", "TimescaleDB, RisingWave", "it stands around an aggregate, in a query with EMIT EMPTY: LOCF(AVG(x))"),
+    ("TIME_BUCKET_GAPFILL | DATE_BIN_GAPFILL", "TimescaleDB, InfluxDB", _GAPS),
+    (
+        "INTERPOLATE",
+        "TimescaleDB, RisingWave",
+        "the value behind a gap has not come when its window closes; LOCF(AVG(x)) carries the last on",
+    ),
     (
         "TUMBLE_START | TUMBLE_END | TUMBLE_ROWTIME | HOP_START | HOP_END | HOP_ROWTIME | SESSION_START | SESSION_END | SESSION_ROWTIME",
         "Flink",

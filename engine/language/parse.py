@@ -23,7 +23,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 STATEMENT_WORDS = (
     *("SELECT", "CREATE", "INSERT", "DROP", "START", "STOP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SET"),
-    *("FETCH", "WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
+    *("ALTER", "COMMENT", "FETCH", "WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
 )
 
 
@@ -47,6 +47,10 @@ class StatementParser(DefinitionParser):
             return self._insert()
         if self.takes("DROP"):
             return self._drop()
+        if self.takes("ALTER"):
+            return self.alter()
+        if self.takes("COMMENT"):
+            return self.comment()
         for verb in statements.QueryVerb:
             if self.takes(verb.value):
                 if verb in (statements.QueryVerb.START, statements.QueryVerb.STOP) and self.takes("RECORDING"):
@@ -74,7 +78,7 @@ class StatementParser(DefinitionParser):
             self.advance()
             kind = statements.ConnectorKind(self.choice([k.value for k in statements.ConnectorKind], "after REPORT"))
             return statements.ReportConnector(kind, self.name(f"{kind.noun} name"), self.string("a report"))
-        raise self.unexpected_error(STATEMENT_WORDS[:13])
+        raise self.unexpected_error(STATEMENT_WORDS[:15])
 
     def _show(self) -> statements.Statement:
         if self.takes("RECORDING"):
@@ -132,6 +136,8 @@ class StatementParser(DefinitionParser):
         if self.sees_query():
             query, text = self.query_with_text()
             return statements.Explain(mode, query=query, text=text)
+        if self.following:
+            self.takes("QUERY")
         return statements.Explain(mode, name=self.name("SELECT or the name of a query"))
 
     def _fetch(self) -> statements.Statement:
@@ -150,6 +156,8 @@ class StatementParser(DefinitionParser):
         quoted = self.sees_symbol(TokenType.STRING)
         name = self.string("policy name").lower() if quoted else self.dashed_name("policy name")
         options: tuple[statements.Option, ...] = ()
+        if self.sees_symbol(TokenType.L_PAREN):
+            raise self.problem("the options of a policy stand behind WITH", hint=f"write SET POLICY {name} WITH (option = value)")
         if self.takes_symbol(TokenType.WITH):
             options = self.options()
         return statements.SetPolicy(statements.Name(name, place), options)

@@ -118,10 +118,13 @@ class UnionRecipe(Recipe):
     inputs: int
 
 
-@state_record("aggregate_call", 1)
+@state_record("aggregate_call", 2, added={"carried": bool})
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """One aggregate: canonical lower-case function name, argument column positions, mask column of FILTER, options (p, k …)."""
+    """One aggregate: canonical lower-case function name, argument column positions, mask column of FILTER, options (p, k …).
+
+    `carried` is LOCF( ) around it: in a window in which it is NULL, or its group has no row, it is what it was last (`GapFillRecipe`).
+    """
 
     function: str
     arguments: tuple[int, ...]
@@ -129,6 +132,7 @@ class AggregateCall:
     filter: int | None = None
     distinct: bool = False
     options: tuple[Any, ...] = ()
+    carried: bool = False
 
     def moved(self, places: Mapping[int, int] | Sequence[int]) -> AggregateCall:
         """Return the call over an input in which the column at position p stands at `places[p]`."""
@@ -155,6 +159,19 @@ class AggregateRecipe(Recipe):
     emit: EmitSpec = EmitSpec()
     live: int | None = None
     retracts: int | None = None
+
+
+@state_record("gap_fill_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class GapFillRecipe(Recipe):
+    """EMIT EMPTY with keys: behind an aggregate of this window, with `keys` key columns, a row of each known key in each window (K6).
+
+    Aggregates that are `carried` keep their last value where they would be NULL, also without keys.
+    """
+
+    window: WindowSpec
+    keys: int
+    aggregates: tuple[AggregateCall, ...]
 
 
 @state_record("window_recipe", 1)
@@ -247,16 +264,19 @@ class TableSubqueryRecipe(TableJoinRecipe):
     steps: tuple[Recipe, ...] = ()
 
 
-@state_record("asof_join_recipe", 1)
+@state_record("asof_join_recipe", 2, added={"forward": bool, "within_us": lambda: None})
 @dataclass(frozen=True, slots=True)
 class AsofJoinRecipe(KeyedJoinRecipe):
     """As-of join (K18): a left row meets the right row of its keys with the greatest time <= its own (`strict`: < its own).
 
-    At equal times the last to arrive counts. The left row is answered once the right side's watermark has passed its time. `kind` is
-    INNER or LEFT. The residual reads only the left's columns: where it is not true, nothing matches.
+    `forward`: the one with the least time >= its own (`strict`: >). At equal times the last to arrive counts. Right rows further away than
+    `within_us` do not count. `kind` is INNER or LEFT. The residual reads only the left's columns: where it is not true, nothing matches;
+    `forward` has none.
     """
 
     strict: bool = False
+    forward: bool = False
+    within_us: int | None = None
 
 
 def _end_of_distinct(fields: dict[str, Any]) -> dict[str, Any]:

@@ -215,11 +215,14 @@ class FromParser(WindowParser):
         return item, system_time or self._system_time()
 
     def _system_time(self) -> exp.Expr | None:
-        if not self.takes("FOR"):
+        if self.takes("FOR"):
+            self.expect("SYSTEM_TIME", where="after FOR")
+            self.expect("AS", "OF", where="after SYSTEM_TIME")
+        elif self.sees("AS", "OF", "PROCTIME"):
+            self.advance(2)
+        else:
             return None
-        self.expect("SYSTEM_TIME", where="after FOR")
-        self.expect("AS", "OF", where="after SYSTEM_TIME")
-        return self.expression_of("the time of the left row")
+        return self.expression_of("the time of the left row, or PROCTIME()")
 
 
 Grouping = tuple[exp.Expr, ...]

@@ -316,6 +316,7 @@ class CreateStream(Statement):
 
     definition: StreamDefinition
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +327,7 @@ class CreateDerivedStream(Statement):
     query: SelectQuery
     text: str
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +336,7 @@ class CreateTable(Statement):
 
     definition: TableDefinition
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +348,7 @@ class CreateQuery(Statement):
     text: str
     options: tuple[Option, ...] = ()
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +368,7 @@ class CreateClass(Statement):
 
     definition: ClassDefinition
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +388,7 @@ class CreateFunction(Statement):
 
     definition: FunctionDefinition
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +416,35 @@ class ChangeQuery(Statement):
 
     verb: QueryVerb
     name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class AlterStream(Statement):
+    """ALTER STREAM name ADD [COLUMN] [IF NOT EXISTS] column type, …: columns behind those that are there.
+
+    `skips` names those that may be there already.
+    """
+
+    name: Name
+    columns: tuple[Field, ...]
+    skips: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuery(Statement):
+    """ALTER QUERY name SET (option = value, …)."""
+
+    name: Name
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommentOn(Statement):
+    """COMMENT ON STREAM | TABLE | QUERY | CLASS | FUNCTION | SOURCE | SINK name IS 'text'; `text` None is IS NULL, which takes it away."""
+
+    kind: str
+    name: Name
+    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,6 +533,7 @@ class CreateConnector(Statement):
 
     definition: ConnectorDefinition
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

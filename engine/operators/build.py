@@ -37,6 +37,7 @@ _OF_INPUTS: dict[type[recipes.Recipe], str] = {
     recipes.TableSubqueryRecipe: "subquery_join:TableSubquery",
 }
 _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
+    recipes.GapFillRecipe: "gap_fill:GapFill",
     recipes.DistinctRecipe: "distinct:Distinct",
     recipes.TopRecipe: "ordered_rows:Top",
     recipes.LagRecipe: "lag:Lag",

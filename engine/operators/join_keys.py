@@ -68,7 +68,13 @@ class JoinKeys(KeyColumns):
 
     def encode(self, side: int, train: Train) -> Int64Array:
         """Return an id a row, NO_KEY where a key column is NULL that must not be."""
-        ids = self._side(self._encoder, side, train.column, train.rows)
+        return self._held(self._side(self._encoder, side, train.column, train.rows))
+
+    def encode_columns(self, side: int, columns: Sequence[Column]) -> Int64Array:
+        """Do the same for rows that are no train."""
+        return self._held(self._side(self._encoder, side, columns.__getitem__, len(columns[0])))
+
+    def _held(self, ids: Int64Array) -> Int64Array:
         if self._types:
             self._hold(ids if not len(ids) or int(ids.min()) != NO_KEY else ids[ids != NO_KEY])
         return ids

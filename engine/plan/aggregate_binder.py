@@ -48,6 +48,7 @@ class PendingAggregate:
     signature: Signature = field(compare=False)
     options: tuple[Any, ...] = ()
     name: str = field(default="", compare=False)
+    carried: bool = False
 
 
 def contains_aggregate(node: exp.Expr | None) -> bool:
@@ -123,6 +124,8 @@ class AggregateBinder(ExpressionBinder):
     # -- binding --------------------------------------------------------------------------------------------------------------
 
     def _bind(self, node: exp.Expr) -> Expression:
+        if isinstance(node, exp.Anonymous) and node.name.upper() == "LOCF":
+            return self._carried(node)
         if not self._parts.holds(node):
             found = self.over_group(self._bind_source(node))
             if found is not None:
@@ -173,11 +176,22 @@ class AggregateBinder(ExpressionBinder):
             order, node = node.expression, node.this
         if not isinstance(node, exp.Anonymous) or not is_aggregate(node.name):
             raise TypeProblem("FILTER, DISTINCT and WITHIN GROUP belong to an aggregate")
-        pending = replace(self._call(node, order), filter=condition)
+        return self._entered(replace(self._call(node, order), filter=condition))
+
+    def _entered(self, pending: PendingAggregate) -> Expression:
         index = self._pending_places.setdefault(pending, len(self.pending))
         if index == len(self.pending):
             self.pending.append(pending)
         return ColumnRef(pending.signature.result, _ITEM + index, pending.name)
+
+    def _carried(self, node: exp.Anonymous) -> Expression:
+        """Bind LOCF(aggregate): where it would be NULL, it is what it was in the last window in which it was not (K6)."""
+        arguments = node.expressions
+        bound = self.bind(arguments[0]) if len(arguments) == 1 and self._parts.holds(arguments[0]) else None
+        if not isinstance(bound, ColumnRef) or not _ITEM <= bound.position < _WINDOW:
+            hint = "write LOCF(AVG(x)), and other steps around it; a column's last value so far is LAST(x) in a window"
+            raise located(TypeProblem("LOCF takes an aggregate", hint=hint), node)
+        return self._entered(replace(self.pending[bound.position - _ITEM], carried=True))
 
     def over(self, node: exp.Window) -> Expression:
         """Bind a ranking function over the groups of a window."""
@@ -313,7 +327,10 @@ class AggregateBinder(ExpressionBinder):
         for pending in self.pending:
             arguments = tuple(position(_where_it_passes(a, pending.filter), "value") for a in pending.arguments)
             condition = position(pending.filter, "condition") if pending.filter is not None else None
-            items.append(AggregateCall(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options))
+            call = AggregateCall(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options)
+            items.append(replace(call, carried=True) if pending.carried else call)
+        if any(item.carried for item in items) and not emit.empty:
+            raise Unsupported("LOCF carries values into windows without rows", hint="add EMIT EMPTY, which answers those")
         change = change_position(node.attributes)
         project = self._project(node, columns, names, change)
         retracts = None if change is None else len(columns)

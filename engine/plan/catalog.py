@@ -8,7 +8,7 @@ of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, UnknownName
@@ -157,6 +157,15 @@ class Catalog:
         made._queries, made._classes, made._functions = self._queries, self._classes, self._functions
         return made
 
+    def narrowed(self, widths: Mapping[str, int]) -> Catalog:
+        """Return a catalogue in which streams have their first columns alone, as when a query was planned."""
+        made = self.with_relations(())
+        for name, width in widths.items():
+            found = self._relations.get(name)
+            if isinstance(found, StreamDefinition):
+                made._relations[name] = replace(found, schema=found.schema.first(width))
+        return made
+
     # -- changing -------------------------------------------------------------------------------------------------------------
 
     def add(self, definition: Relation | NamedQuery | ClassDefinition | UserFunction) -> None:
@@ -179,6 +188,11 @@ class Catalog:
             raise NameTaken(f"the name {definition.name} is taken by a {noun}", hint=f"drop that {noun} first, or take another name")
         space[definition.name] = definition
 
+    def widen(self, definition: StreamDefinition) -> None:
+        """Put a stream that has further columns in the place of what it was."""
+        self.relation(definition.name)
+        self._relations[definition.name] = definition
+
     def drop_relation(self, name: str) -> None:
         """Remove a stream or table; InUse when something reads it."""
         self.relation(name)
@@ -191,6 +205,11 @@ class Catalog:
         """Remove a query."""
         self.query(name)
         del self._queries[name]
+
+    def replace_class(self, definition: ClassDefinition) -> None:
+        """Give a class other properties."""
+        self.query_class(definition.name)
+        self._classes[definition.name] = definition
 
     def drop_class(self, name: str) -> None:
         """Remove a class. The server checks that no query is in it."""

@@ -95,10 +95,13 @@ def _joins(nodes: list[logical.Node]) -> Iterator[Rule]:
             if node.kind is not JoinKind.INNER:
                 yield "K9", "a row without a partner comes when the other side's watermark has passed the bound"
         if isinstance(node, logical.AsofJoin):
+            passed = "the time of the row that it found, and has that time" if node.forward else "its time"
             yield (
                 "K18",
-                "a left row is answered when the right side's watermark has passed its time; the last to arrive at equal times counts",
+                f"a left row is answered when the right side's watermark has passed {passed}; at equal times the last to arrive counts",
             )
+            if node.forward and node.kind is JoinKind.LEFT:
+                yield "K19", "the watermark is behind by the bound, for which a row without a match waits"
         if isinstance(node, logical.SubqueryJoin):
             yield from _subqueries(node)
         if isinstance(node, logical.TableJoin):
@@ -163,8 +166,11 @@ def _values(nodes: list[logical.Node]) -> Iterator[Rule]:
     aggregates = [n for n in nodes if isinstance(n, logical.Aggregate)]
     if aggregates:
         empty = any(n.emit.empty for n in aggregates)
+        keyed = any(n.emit.empty and n.keys for n in aggregates)
         last = (
-            "windows without a row between the stream's first and last event time come too"
+            "a key that had a row has one in each window that the watermark passes from then on"
+            if keyed
+            else "windows without a row between the stream's first and last event time come too"
             if empty
             else "a window without a row gives no result"
         )
@@ -316,7 +322,8 @@ def _aggregate_item(item: Any, names: list[str]) -> str:
     arguments = ", ".join(names[a] for a in item.arguments) or "*"
     options = "".join(f", {option}" for option in item.options)
     condition = "" if item.filter is None else f" FILTER {names[item.filter]}"
-    return f"{item.function}({'DISTINCT ' if item.distinct else ''}{arguments}{options}){condition}"
+    text = f"{item.function}({'DISTINCT ' if item.distinct else ''}{arguments}{options}){condition}"
+    return f"locf({text})" if item.carried else text
 
 
 def bound_text(lower: int | None, upper: int | None) -> str:
@@ -418,7 +425,7 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.Join: _join,
     logical.TableJoin: lambda node: f"{node.kind.value.capitalize()} table join{_on(node)}",
     logical.SubqueryJoin: _subquery,
-    logical.AsofJoin: lambda node: f"{node.kind.value.capitalize()} as-of join{_on(node)}",
+    logical.AsofJoin: lambda node: f"{node.kind.value.capitalize()} as-of join{_on(node)}{_reach(node)}",
     logical.Union: lambda node: f"Union of {len(node.branches)}",
     logical.Distinct: lambda node: "Distinct" + (" in each window" if node.window is not None else ""),
     logical.Top: _top,
@@ -460,3 +467,13 @@ def _operator(node: PhysicalNode | SourceNode, inputs: list[tuple[int, InputRef]
 
 def _shown_schema(schema: Schema) -> list[str]:
     return [f"{f.name} {f.type}" for f in schema.fields]
+
+
+def _reach(node: logical.AsofJoin) -> str:
+    """Return what an as-of join says beside its keys, where it is not just the last right row that is not later."""
+    if not (node.forward or node.strict or node.within_us is not None):
+        return ""
+    which = "first" if node.forward else "last"
+    when = ("later" if node.strict else "not earlier") if node.forward else ("earlier" if node.strict else "not later")
+    far = "" if node.within_us is None else f", within {duration_text(node.within_us)}"
+    return f", the {which} right row that is {when}{far}"

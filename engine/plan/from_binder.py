@@ -277,7 +277,8 @@ class FromBinder:
             binder = ExpressionBinder(Scope(attributes + both), "an aggregate cannot stand in ON")
             conditions = tuple(conjuncts(binder.condition(item.on, "ON")))
             conditions = tuple(c for c in conditions if not _same_bound(c, len(attributes)))
-        if where is not None and item.kind is JoinKind.INNER and left.spec is None and right.spec is None:
+        nearest = item.asof or item.system_time is not None  # which right row that is, ON says alone
+        if where is not None and item.kind is JoinKind.INNER and left.spec is None and right.spec is None and not nearest:
             # WHERE may state the bound in time of an inner join; it stays in WHERE too.
             found = self._where(where, Scope(before_merging(shared, left.node.attributes, right.node.attributes)))
             found = tuple(c for c in found if max(columns_used(c), default=0) < len(attributes))
@@ -311,16 +312,36 @@ class FromBinder:
             raise Unsupported(f"{twice} appears twice in FROM", hint="give each its own alias", line=line, column=column, token=twice)
 
     def _system_time(self, item: JoinItem, left: Side, right: Side) -> bool:
-        """FOR SYSTEM_TIME AS OF left.ts: with a stream on the right that is an as-of join, with a table its current version."""
+        """FOR SYSTEM_TIME AS OF left.ts: with a stream on the right that is an as-of join, with a table its current version.
+
+        AS OF PROCTIME() is the version that stands when the row comes, which a table has.
+        """
         assert item.system_time is not None
+        line, column = item.place.line, item.place.column
+        if _is_arrival(item.system_time, left):
+            if isinstance(right.node, TableScan):
+                return False
+            raise Unsupported(
+                "AS OF PROCTIME() reads the version that stands when a row comes, and a stream has none",
+                hint="write FOR SYSTEM_TIME AS OF left.ts for its last row by event time, or keep the last rows in a table: "
+                "CREATE TABLE t (…, PRIMARY KEY (k)), INSERT INTO t SELECT …",
+                line=line,
+                column=column,
+                token="FOR",
+            )
         bound = ExpressionBinder(Scope(left.node.attributes)).bind(item.system_time)
         used = columns_used(bound)
         time = left.node.attributes[used.pop()].time if len(used) == 1 else None
         if time != TimeOffset():
-            raise TypeProblem(
-                "FOR SYSTEM_TIME AS OF takes the event time of the left row", line=item.place.line, column=item.place.column, token="FOR"
-            )
+            message = "FOR SYSTEM_TIME AS OF takes the event time of the left row, or PROCTIME()"
+            raise TypeProblem(message, line=line, column=column, token="FOR")
         return not isinstance(right.node, TableScan)
+
+
+def _is_arrival(expression: exp.Expr, left: Side) -> bool:
+    """Whether it is PROCTIME() or PROCTIME, and no column of the left row is called so."""
+    name = expression.name.lower() if isinstance(expression, exp.Anonymous | exp.Column) else ""
+    return name == "proctime" and not (isinstance(expression, exp.Column) and any(a.name == name for a in left.node.attributes))
 
 
 def _both_bounds(left: Side, right: Side) -> Attributes:

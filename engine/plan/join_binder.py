@@ -75,8 +75,9 @@ class Side:
 class JoinRequest:
     """What was written about a join: kind, conditions over left's then right's attributes, WITHIN, AS OF, place.
 
-    `bound` and `strict` come from plan objects, which state what ON would imply. `finite`: both sides are sets of rows that stand now.
-    `where` are conditions of WHERE over the same attributes, for a join that is all of FROM; they are applied above it in any case.
+    `bound`, `strict` and `forward` come from plan objects, which state what ON would imply. `finite`: both sides are sets of rows that
+    stand now. `where` are conditions of WHERE over the same attributes, for a join that is all of FROM; they are applied above it in any
+    case.
     """
 
     kind: JoinKind
@@ -88,6 +89,7 @@ class JoinRequest:
     strict: bool = False
     finite: bool = False
     where: tuple[Expression, ...] = ()
+    forward: bool = False
 
     def refuse(self, message: str, hint: str | None = None) -> Unsupported:
         """Return the error, to be raised."""
@@ -305,7 +307,7 @@ def _table_windows(table: logical.TableScan, right: Side, request: JoinRequest) 
 def _one_sided(left: Side, right: Side, request: JoinRequest, what: str) -> None:
     if request.kind not in (JoinKind.INNER, JoinKind.LEFT):
         raise request.refuse(f"{request.kind.value.upper()} {what} is not supported", "only INNER and LEFT are")
-    if request.within_us is not None:
+    if request.within_us is not None and not request.asof:
         raise request.refuse(f"WITHIN has no meaning in {what}", "leave it out")
     if right.spec is not None:
         raise request.refuse(f"a window on the right of {what} is not supported", "leave it out")
@@ -350,25 +352,70 @@ def _outer_right(left: logical.Attributes, right: logical.Attributes, kind: Join
     return (*left, *(replace(a, nullable=a.nullable or nullable, time=None) for a in right))
 
 
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    """Which right row an as-of join takes: looking ahead or back, not at the same time (`strict`), and how far away at most."""
+
+    forward: bool
+    strict: bool
+    within_us: int | None
+
+
+def _nearest(bound: Bound, request: JoinRequest, units: set[int]) -> _Nearest:
+    """Read bounds on right.time - left.time as the direction of an as-of join, and how far it reaches."""
+    least, most = bound.lower, bound.upper
+    begins = {0: False, **dict.fromkeys(units, True)}  # times move in steps of their unit, so that `<` is `<= one step less`
+    if request.forward:
+        least = 0 if least is None else least
+    elif most is None and (least is None or least < 0):
+        most = 0  # what holds if nothing is said
+    if not request.forward and most is not None and -most in begins and (least is None or least <= most):
+        forward, strict, far = False, begins[-most], None if least is None else -least
+    elif least is not None and least in begins and (most is None or most >= least):
+        forward, strict, far = True, begins[least], most
+    else:
+        hint = "compare the two event times by <, <=, > or >=, and say how far away a row may be by WITHIN d"
+        raise request.refuse("an as-of join takes one comparison of the two event times", hint)
+    distances = [d for d in (far, request.within_us) if d is not None]
+    return _Nearest(forward, request.strict or strict, min(distances) if distances else None)
+
+
 def _asof_join(left: Side, right: Side, request: JoinRequest) -> logical.Node:
     _one_sided(left, right, request, "an as-of join")
     attributes = left.node.attributes + right.node.attributes
     count = len(left.node.attributes)
     condition = analyse(list(request.conditions), attributes, count)
-    bound = condition.bound
-    # Integer times move in steps of their unit, so that `<` is `<= one step less`.
-    strict = bound.upper is not None and -bound.upper in {a.time_unit_us for a in attributes if a.time is not None}
-    if bound.lower is not None or not (strict or bound.upper in (None, 0)):
-        raise request.refuse("an as-of join takes no bound but right.time <= left.time", "leave the other bound out")
+    nearest = _nearest(condition.bound.meet(request.bound), request, {a.time_unit_us for a in attributes if a.time is not None})
     for rest in condition.rest:
         if max(columns_used(rest), default=0) >= count:
-            raise request.refuse("an as-of join takes equalities and right.time <= left.time", "put other conditions in WHERE")
+            raise request.refuse(
+                "an as-of join takes equalities and one comparison of the two event times", "put other conditions in WHERE"
+            )
+    node, residual = left.node, conjunction(condition.rest)
+    if nearest.forward and residual is not None:
+        if request.kind is JoinKind.LEFT:
+            hint = "put it in WHERE, or into the key: CASE WHEN condition THEN left.k END = right.k"
+            raise request.refuse("LEFT ASOF JOIN on >= or > takes no condition on the left alone", hint)
+        node, residual = logical.Filter(attributes=node.attributes, input=node, condition=residual), None
+    if nearest.forward and nearest.within_us is None and request.kind is JoinKind.LEFT and not request.finite:
+        hint = "add WITHIN 10 MINUTES, which says how far ahead a right row may be"
+        raise request.refuse("LEFT ASOF JOIN on >= or > would wait for ever where no right row follows", hint)
     return logical.AsofJoin(
-        attributes=_outer_right(left.node.attributes, right.node.attributes, request.kind),
-        left=left.node,
+        attributes=_asof_attributes(node.attributes, right.node.attributes, request.kind, nearest),
+        left=node,
         right=right.node,
         kind=request.kind,
         keys=tuple(_keys(condition.keys)),
-        strict=request.strict or strict,
-        residual=conjunction(condition.rest),
+        strict=nearest.strict,
+        residual=residual,
+        forward=nearest.forward,
+        within_us=nearest.within_us,
     )
+
+
+def _asof_attributes(left: logical.Attributes, right: logical.Attributes, kind: JoinKind, nearest: _Nearest) -> logical.Attributes:
+    """Return both sides' attributes. Looking ahead, the joined row has the right row's time; the left's is at most `within` before."""
+    if not nearest.forward:
+        return _outer_right(left, right, kind)
+    nullable = kind is JoinKind.LEFT
+    return (*(_joined(a, False, nearest.within_us) for a in left), *(replace(a, nullable=a.nullable or nullable) for a in right))

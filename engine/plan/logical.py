@@ -229,9 +229,14 @@ class SubqueryJoin(Binary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsofJoin(KeyedJoin):
-    """As-of join: the last right row of the key with time <= the left's (K18; `strict`: <). `kind` is INNER or LEFT."""
+    """As-of join: the last right row of the key with time <= the left's (K18; `strict`: <). `kind` is INNER or LEFT.
+
+    `forward`: the first with time >= the left's (`strict`: >), and then no residual. `within_us`: how far away it may be at most.
+    """
 
     strict: bool = False
+    forward: bool = False
+    within_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,8 +205,13 @@ class _Lowering:
         keys = tuple(fused.mapping[k] for k in node.keys)
         spec = self._session_keys(fused.spec, keys)
         calls = tuple(item.moved(fused.mapping) for item in node.items)
-        recipe = recipes.AggregateRecipe(node.schema, spec, keys, calls, self._emit(node), fused.live)
-        return self._made(recipe, node, self.lower(fused.node))
+        emit = self._emit(node)
+        if not (emit.empty and (keys or any(call.carried for call in calls))):
+            return self._made(recipes.AggregateRecipe(node.schema, spec, keys, calls, emit, fused.live), node, self.lower(fused.node))
+        plain = tuple(replace(call, carried=False) for call in calls)  # so that others can share it
+        recipe = recipes.AggregateRecipe(node.schema, spec, keys, plain, replace(emit, empty=not keys), fused.live)
+        filled = recipes.GapFillRecipe(node.schema, spec, len(keys), calls)
+        return self._made(filled, node, self._made(recipe, node, self.lower(fused.node)))
 
     def _emit(self, node: logical.Aggregate) -> recipes.EmitSpec:
         endless = not node.windowed or (found := window_below(node.input)) is None or found.spec.kind is recipes.WindowKind.UNBOUNDED
@@ -291,7 +296,7 @@ class _Lowering:
         if isinstance(node, logical.Join):
             recipe: recipes.Recipe = recipes.JoinRecipe(*common, node.lower_us, node.upper_us)
         elif isinstance(node, logical.AsofJoin):
-            recipe = recipes.AsofJoinRecipe(*common, node.strict)
+            recipe = recipes.AsofJoinRecipe(*common, node.strict, node.forward, node.within_us)
         else:
             assert isinstance(node.right, logical.TableScan)
             recipe = recipes.TableJoinRecipe(*common, node.right.key)

@@ -467,7 +467,7 @@ class NodeReader:
     # -- joins ----------------------------------------------------------------------------------------------------------------
 
     def _join(self, fields: Fields, outer: bool) -> logical.Node:
-        self._only(fields, "inputs", "kind", "on", "within", "windows", "strict")
+        self._only(fields, "inputs", "kind", "on", "within", "windows", "strict", "forward")
         inputs = [self.read(value, path, False) for value, path in fields.items("inputs")]
         if len(inputs) != 2:
             raise InvalidDefinition(f"{fields.at('inputs')} must be two, not {len(inputs)}")
@@ -478,10 +478,10 @@ class NodeReader:
         sides = self._sides(fields, [replace(n, attributes=_plain(n.attributes)) for n in inputs])
         scope = Scope(sides[0].node.attributes + sides[1].node.attributes)
         conditions = tuple(self._conditions(fields, "on", scope)) if fields.has("on") else ()
-        strict = fields.truth("strict", False)
-        if strict and not asof:
-            raise InvalidDefinition(f"{fields.at('strict')} belongs to an as-of join")
-        request = JoinRequest(kind, conditions, None, asof, Place(), self._within(fields), strict)
+        strict, forward = fields.truth("strict", False), fields.truth("forward", False)
+        if (strict or forward) and not asof:
+            raise InvalidDefinition(f"{fields.at('strict' if strict else 'forward')} belongs to an as-of join")
+        request = JoinRequest(kind, conditions, None, asof, Place(), self._within(fields), strict, forward=forward)
         return windowed(make_join(sides[0], sides[1], request))
 
     def _sides(self, fields: Fields, nodes: list[logical.Node]) -> list[Side]:

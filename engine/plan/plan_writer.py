@@ -223,6 +223,9 @@ class _Writer:
     def _item(self, name: str, item: AggregateCall, argument: str, texts: list[str]) -> list[str]:
         if item.distinct:
             argument = f"DISTINCT {argument}"
+        if item.carried:
+            condition = "" if item.filter is None else f" FILTER (WHERE {texts[item.filter]})"
+            return [name, "locf", f"{item.function}({argument}){condition}"]
         return [name, item.function, argument, *([] if item.filter is None else [texts[item.filter]])]
 
     def _top(self, node: logical.Top, outer: bool) -> Plan:
@@ -293,6 +296,11 @@ class _Writer:
         if isinstance(node, logical.AsofJoin) and node.strict:
             plan["strict"] = True
         _put_on(plan, node.keys, node.residual, node.left.attributes, node.right.attributes)
+        if isinstance(node, logical.AsofJoin) and (node.forward or node.within_us is not None):
+            far = None if node.within_us is None else duration_text(node.within_us if node.forward else -node.within_us)
+            plan["within"] = [duration_text(0), far] if node.forward else [far, duration_text(0)]
+        if isinstance(node, logical.AsofJoin) and node.forward:
+            plan["forward"] = True
         if isinstance(node, logical.Join):
             plan["within"] = _within(node)
         plan["inputs"] = [self.write(node.left, False), self.write(node.right, False)]

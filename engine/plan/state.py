@@ -75,6 +75,8 @@ def state_bound(recipe: Recipe) -> str | None:
     """Return the bound of an operator's state in words; None when it holds nothing."""
     if isinstance(recipe, recipes.AggregateRecipe):
         return _aggregate_state(recipe)
+    if isinstance(recipe, recipes.GapFillRecipe):
+        return "each key that ever had a row: GROWS WITH THE NUMBER OF KEYS"
     if isinstance(recipe, recipes.WindowRecipe):
         if not recipe.changes and recipe.window.kind is not WindowKind.SESSION:
             return None  # each row leaves at once
@@ -88,7 +90,7 @@ def state_bound(recipe: Recipe) -> str | None:
     if isinstance(recipe, recipes.SubqueryRecipe):
         return f"the rows of open windows, {_ABOVE}" if recipe.ends is not None else "all rows, until both inputs end"
     if isinstance(recipe, recipes.AsofJoinRecipe):
-        return "the versions a left row may still need, and left rows until the right watermark passes them"
+        return _asof_state(recipe)
     if isinstance(recipe, recipes.DistinctRecipe):
         return "the different rows of open windows" if recipe.window else "every different row ever seen: GROWS WITHOUT BOUND"
     if isinstance(recipe, recipes.TopRecipe):
@@ -195,3 +197,11 @@ def _join_state(recipe: recipes.JoinRecipe) -> str:
     left = "without bound" if recipe.upper_us is None else duration_text(max(recipe.upper_us, 0))
     right = "without bound" if recipe.lower_us is None else duration_text(max(-recipe.lower_us, 0))
     return f"left rows for {left}, right rows for {right}, plus the delay of the watermarks; till they are dropped at most twice as many"
+
+
+def _asof_state(recipe: recipes.AsofJoinRecipe) -> str:
+    if not recipe.forward:
+        return "the versions a left row may still need, and left rows until the right watermark passes them"
+    if recipe.within_us is None:
+        return "left rows until a right row of their key follows: GROWS WITHOUT BOUND where none does"
+    return f"rows of both sides for {duration_text(recipe.within_us)}"

@@ -63,9 +63,10 @@ def filtered(node: Node, conditions: Iterable[Expression]) -> Node:
 def aggregated(binder: AggregateBinder, node: Node, conditions: list[Expression], spec: WindowSpec | None, emit: EmitSpec) -> Aggregate:
     """Return the aggregation of the rows that WHERE lets pass.
 
-    EMIT EMPTY answers for the windows of all rows, also of those that WHERE drops (K6, K17): there it is a FILTER of each aggregate.
+    EMIT EMPTY without keys answers for the windows of all rows, also of those that WHERE drops (K6, K17): there it is a FILTER of each
+    aggregate. Keys are those of rows that pass.
     """
-    if not emit.empty:
+    if not emit.empty or binder.keys:
         made = binder.build(filtered(node, conditions), spec, emit)
         if made.retracts is not None and emit.kind is EmitKind.EVERY:
             message = "EMIT EVERY of an aggregate over another without a window is not supported"
@@ -192,10 +193,10 @@ def check_empty(emit: EmitSpec, has_keys: bool, spec: WindowSpec | None) -> None
     """Refuse EMIT EMPTY where it has no meaning (K6)."""
     if not emit.empty:
         return
-    if has_keys:
-        raise Unsupported("EMIT EMPTY works only without GROUP BY keys", hint="leave out GROUP BY or EMPTY (K6)")
     if spec is None or spec.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE) or emit.kind is not EmitKind.FINAL:
         raise Unsupported("EMIT EMPTY needs a tumbling or hopping window", hint="write [RANGE … SLIDE …] after the stream's name")
+    if has_keys and spec.slide_within:
+        raise Unsupported("EMIT EMPTY with keys and SLIDE WITHIN is not supported", hint="write SLIDE, so that the windows are known")
 
 
 def check_tables(root: Node, place: Place | None = None) -> None:

@@ -13,7 +13,6 @@ from millstream.engine.flow.accounts import StreamLedger
 from millstream.engine.flow.cursors import Cursor
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.flow.shedding import ShedKey
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.runtime.branches import Branches
@@ -120,16 +119,14 @@ def is_table(wire: Wire) -> bool:
 class RunningQuery:
     """A query with its operators (post-order, without sources) and the ledgers of its input streams.
 
-    It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
-    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came. `bytes_max` is the bound on its
-    memory where it has one of its own, `results_bytes` tells what its results occupy that the owner keeps. `failed`: it has ended and
-    is about to be taken out. `sheds`: its class may be shed. `past`: sources of its own that it reads, None
-    where it reads the live ones. `workers`: those that its class names, none for all.
+    It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `rows_before` are the rows that
+    its operators had taken when it came. `bytes_max` is the bound on its memory where it has one of its own, `results_bytes` tells what
+    its results occupy that the owner keeps. `failed`: it has ended and is about to be taken out. `sheds`: its class may be shed. `past`:
+    sources of its own that it reads, None where it reads the live ones. `workers`: those that its class names, none for all.
     """
 
     node: QueryNode
     blueprint: Blueprint
-    shed_key: ShedKey
     attached: bool = False
     from_seq: int = 0
     until_seq: int | None = None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from millstream.engine.data.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryId, QueryNode
+from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.flow.queues import OutputLog
@@ -56,7 +57,7 @@ class Ids:
 
 
 class Instantiator:
-    """Builds the blueprint of one query. `find_port` tells where a stream of a name can be read.
+    """Builds the blueprint of one query. `find_port` tells where a stream of a name can be read, with which columns.
 
     With a `registry` it puts the plan on top of what runs (see `sharing/`); without `with_state` only of what keeps no state, and without
     `synopses` it begins synopses of its own.
@@ -65,7 +66,7 @@ class Instantiator:
     def __init__(
         self,
         ids: Ids,
-        find_port: Callable[[str], Port],
+        find_port: Callable[[str, Schema], Port],
         registry: Registry | None = None,
         *,
         with_state: bool = True,
@@ -157,15 +158,15 @@ class Instantiator:
     def _visit(self, ref: InputRef, class_node: ClassNode) -> Port:
         node = ref.node
         if isinstance(node, SourceNode):
-            return self._source(node.stream)
+            return self._source(node)
         if id(node) not in self._ports:
             self._ports[id(node)] = self._placed(node, class_node)
         return self._ports[id(node)][ref.output]
 
-    def _source(self, stream: str) -> Port:
-        if stream not in self._sources:
-            self._sources[stream] = self._find_port(stream)
-        return self._sources[stream]
+    def _source(self, node: SourceNode) -> Port:
+        if node.stream not in self._sources:
+            self._sources[node.stream] = self._find_port(node.stream, node.schema)
+        return self._sources[node.stream]
 
     def _placed(self, node: PhysicalNode, class_node: ClassNode) -> list[Port]:
         """Put a node on top of its inputs: use what runs where it can be used, else build it."""
@@ -197,7 +198,7 @@ class Instantiator:
         """Whether a shared aggregate can answer: its windows fit, and silence does not flush its streams (it has one W for all)."""
         if not isinstance(node.recipe, AggregateRecipe) or not SharedAggregate.carries(node.recipe):
             return False
-        return not any(self._source(leaf.stream).flushes for leaf in leaves(node))
+        return not any(self._source(leaf).flushes for leaf in leaves(node))
 
     def _aggregated(self, node: PhysicalNode, class_node: ClassNode, shown: OutputColumns) -> list[Port]:
         """Subscribe to a running synopsis of the same rows by the same keys, or begin one."""

@@ -199,8 +199,9 @@ class Memory:
         for running in list(network.operators.values()):
             total += running.state_bytes + sum([log.bytes_held for log in running.outputs])
         for source in list(network.sources.values()):
-            leaves += source.log.bytes_in_memory if source.log.can_spill else 0
-            total += source.log.bytes_in_memory + sum([shed.log.bytes_held for shed in list(source.shed_logs.values())])
+            waiting = sum([log.bytes_in_memory for log in source.whole_logs])
+            leaves += waiting if source.log.can_spill else 0
+            total += waiting + sum([shed.log.bytes_held for shed in list(source.shed_logs.values())])
         self.total_bytes = total + sum([query.results_bytes() for query in queries])
         if self._is_far(queries):
             self.pressed = self.spilling = frozenset()
@@ -234,9 +235,10 @@ class Memory:
         """Return what part of what a stream's queue may hold in memory should stay there; None while it may be as it is, or must."""
         if not source.log.can_spill:
             return None
-        if source.definition.name in self.spilling and source.log.rows_in_memory:
+        logs = source.whole_logs
+        if source.definition.name in self.spilling and any(log.rows_in_memory for log in logs):
             return 0.0
-        return SPILLED_TO_FULLNESS if source.log.fullness > SPILLED_FROM_FULLNESS else None
+        return SPILLED_TO_FULLNESS if any(log.fullness > SPILLED_FROM_FULLNESS for log in logs) else None
 
     @property
     def wants_to_spill(self) -> bool:

@@ -11,13 +11,14 @@ force at an arrival number s: it sees every row with seq >= s. `remove_query` ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import BoundReached, InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
 from millstream.engine.data.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId
-from millstream.engine.data.schema import StreamDefinition, TableDefinition
+from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.data.work import EdgeStart
@@ -27,8 +28,8 @@ from millstream.engine.flow.accounts import StreamAccount, StreamLedger
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.relations import TableContent, change_schema
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.flow.shedding import ShedKey, ShedLog, Utilities, UtilityOrder
-from millstream.engine.flow.sources import Ingested, Ingress, Reservation, ShedLogs, Source
+from millstream.engine.flow.shedding import ShedLog, Utilities, UtilityOrder
+from millstream.engine.flow.sources import Ingested, Ingress, Reservation, ShedLogs, Source, open_log
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.plan.physical import PhysicalQuery, ShedBy
 from millstream.engine.runtime.blueprint import Blueprint, RunningQuery
@@ -103,6 +104,23 @@ class Network:
         log.producer = source
         self.sources[definition.name] = source
         return operator
+
+    def widen_stream(self, definition: StreamDefinition) -> None:
+        """Give a stream more columns, behind those that it has. Queries that read it go on with the columns that they were planned with.
+
+        Rows may still come without the new columns: they are NULL there.
+        """
+        source = self._source(definition.name)
+        with self.ingress.lock:
+            before, source.definition = source.log, definition
+            source.log = open_log(source, OutputLog(self._ids.log(), definition.schema))
+            if before.cursors:
+                source.older.append(before)
+            read = {key: shed for key, shed in source.shed_logs.items() if shed.log.cursors}
+            source.shed_logs.clear()
+            for (class_id, text), shed in read.items():
+                source.shed_logs[class_id, _narrow_key(text, len(shed.log.schema))] = shed
+        self._announced.discard(source.id)  # the scheduler must learn of the new output
 
     def create_table(self, definition: TableDefinition) -> OperatorId:
         """Open a stored relation: a stream of changes (its columns, then `op`) whose standing rows a new query finds."""
@@ -235,16 +253,18 @@ class Network:
         registry = self.registry if self.sharing and share else None
         shed_by = query.options.shed_by
         instantiator = Instantiator(
-            self._ids, lambda stream: self._port(stream, class_node, shed_by, past), registry, with_state=share_state, synopses=not alone
+            self._ids,
+            lambda stream, schema: self._port(stream, schema, class_node, shed_by, past),
+            registry,
+            with_state=share_state,
+            synopses=not alone,
         )
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if n.id not in self._announced]
         self._announced.update(n.id for n in source_nodes)
-        key = (class_node.id, "" if shed_by is None else shed_by.text)
         self.queries[blueprint.query.id] = RunningQuery(
             blueprint.query,
             blueprint,
-            key,
             bytes_max=query.options.memory_bytes_max,
             sheds=class_node.may_shed,
             past=past,
@@ -294,7 +314,7 @@ class Network:
             assert subscription.port is not None
             self._outputs[subscription.running.id, subscription.port] = query
         for stream, cursor in blueprint.stream_cursors():
-            shed = self._shed_log(stream, query.shed_key)
+            shed = self._shed_log(stream, cursor.log)
             total = cursor.log.rows_total
             ledger = StreamLedger(
                 stream, cursor, shed, 0 if shed is None else shed.shed, rows_before=total, older=total - cursor.rows_before
@@ -377,6 +397,7 @@ class Network:
                 for cursor in running.inputs:
                     cursor.log.close_cursor(cursor.edge)
                 running.leave()
+        self._forget_unread(query)
         self.version += 1
         self._regroup(query.blueprint)
         self._place(query.blueprint)
@@ -512,9 +533,13 @@ class Network:
         if name in self.sources or name in self._derived:
             raise NameTaken(f"the name {name} is taken by a stream")
 
-    def _port(self, stream: str, class_node: ClassNode, shed_by: ShedBy | None, past: PastSources | None = None) -> Port:
+    def _port(self, stream: str, schema: Schema, class_node: ClassNode, shed_by: ShedBy | None, past: PastSources | None = None) -> Port:
+        """Return where a stream can be read with the columns of `schema`: all, or those that it had before others were added."""
         if past is not None and (live := self._source(stream)).table is None:
-            own = past.open(live.definition, self._ids.operator(), OutputLog(self._ids.log(), live.definition.schema))
+            definition = live.definition
+            if len(schema) < len(definition.schema):
+                definition = replace(definition, schema=definition.schema.first(len(schema)))
+            own = past.open(definition, self._ids.operator(), OutputLog(self._ids.log(), definition.schema))
             return Port(own.log, own.id, own, frozenset((stream,)), flushes=live.definition.time.idle_flush)
         if stream in self._derived:
             query_id, port = self._derived[stream]
@@ -522,17 +547,51 @@ class Network:
             flushes = any(self.sources[b].definition.time.idle_flush for b in base)
             return Port(port.log, port.producer, None, base, derived=stream, flushes=flushes, lineages=port.lineages)
         source = self._source(stream)
+        narrow = len(schema) < len(source.log.schema)
         log, lineages = source.log, 0
         if class_node.may_shed and source.table is None:
-            key = (class_node.id, "" if shed_by is None else shed_by.text)
+            text = "" if shed_by is None else shed_by.text
+            key = (class_node.id, _narrow_key(text, len(schema)) if narrow else text)
             shed = source.shed_logs.get(key)
             if shed is None:
                 utility = None if shed_by is None else UtilityOrder(Utilities(shed_by.expression))
-                shed = self.shed_logs.open(source, key, lambda: OutputLog(self._ids.log(), source.definition.schema), utility)
+                shed = self.shed_logs.open(source, key, lambda: self._log_of(source, schema), utility)
                 self._announced.discard(source.id)  # the scheduler must learn of the new output
             log, lineages = shed.log, 1
+        elif narrow:
+            log = self._older_log(source, schema)
         return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush, lineages=lineages)
 
-    def _shed_log(self, stream: str, key: ShedKey) -> ShedLog | None:
+    def _log_of(self, source: Source, schema: Schema) -> OutputLog:
+        return OutputLog(self._ids.log(), source.definition.schema.first(len(schema)))
+
+    def _older_log(self, source: Source, schema: Schema) -> OutputLog:
+        """Return the log of a source's first columns; one that is made here the scheduler must learn of."""
+        with self.ingress.lock:
+            found = next((log for log in source.older if len(log.schema) == len(schema)), None)
+            if found is None:
+                found = open_log(source, self._log_of(source, schema))
+                source.older.append(found)
+                self._announced.discard(source.id)
+        return found
+
+    def _forget_unread(self, query: RunningQuery) -> None:
+        """Let go of logs of former columns that nobody reads any more."""
+        for name in query.blueprint.base_streams:
+            source = self.sources.get(name)
+            if source is None or not (source.older or source.definition.added):
+                continue
+            with self.ingress.lock:
+                source.older = [log for log in source.older if log.cursors]
+                for key, shed in list(source.shed_logs.items()):
+                    if len(shed.log.schema) < len(source.log.schema) and not shed.log.cursors:
+                        del source.shed_logs[key]
+
+    def _shed_log(self, stream: str, log: OutputLog) -> ShedLog | None:
         source = self.sources.get(stream)
-        return None if source is None else source.shed_logs.get(key)
+        return None if source is None else next((shed for shed in source.shed_logs.values() if shed.log is log), None)
+
+
+def _narrow_key(text: str, width: int) -> str:
+    """Return the text by which the log of a class is found whose queries read the first columns of a stream alone."""
+    return f"{text.split(chr(0))[0]}{chr(0)}{width}"

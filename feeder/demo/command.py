@@ -15,7 +15,11 @@ from millstream.client.commands.common import Seconds
 @click.option("--seconds", type=Seconds(1), default=20.0, show_default=True, help="How long the month lasts.")
 @click.option("--seed", type=int, default=2013, show_default=True, help="Seed of the random arrivals.")
 @click.option("--query", "names", multiple=True, metavar="NAME", help="Run this query only (may be given several times).")
-@click.option("--stay", is_flag=True, help="Show it in a browser as well (millstream console), and leave the server running until Ctrl-C.")
+@click.option(
+    "--stay",
+    is_flag=True,
+    help="Show it in a browser as well, and go on until Ctrl-C, with load from a slider there.",
+)
 def demo(policy: str | None, workers: int | None, seconds: float, seed: int, names: tuple[str, ...], stay: bool) -> None:
     """Start a server, replay a month of flights into it through Spark, show thirteen queries live, and check every answer.
 

@@ -14,6 +14,7 @@ from millstream.feeder import flights
 from millstream.feeder.arrivals import ArrivalRule
 from millstream.feeder.demo.check import Oracle, Verdict, compare, settle
 from millstream.feeder.demo.daemon import console_of, daemon
+from millstream.feeder.demo.overload import LoadMaker
 from millstream.feeder.demo.queries import AIRLINES, STREAMS, DemoQuery
 from millstream.feeder.demo.watch import Followed, PublishTimes, Watch
 from millstream.feeder.errors import FeederError
@@ -28,6 +29,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+LOOK_SECONDS = 1.0  # between two looks at whether the load still flows
 ANSWER_SECONDS_MAX = 60  # after the last row; a query that has not ended by then never will
 _FILES = {"departures": flights.DEPARTURES, "arrivals": flights.ARRIVALS, "weather": flights.WEATHER}
 _ROWS = {"departures": 23_690, "arrivals": 23_611, "weather": 2_010}
@@ -84,14 +86,22 @@ def show(settings: Settings, console: Console) -> bool:
 
 
 def _stay(console: Console, address: str) -> None:
-    """Leave the server and its console running until Ctrl-C."""
-    console.print(f"the server at {address} and its console stay until Ctrl-C")
-    with suppress(KeyboardInterrupt):
-        Event().wait()
+    """Leave the server and its console running until Ctrl-C, with flights that come as the console's slider says."""
+    maker = LoadMaker(address)
+    with suppress(KeyboardInterrupt), maker.running():
+        console.print(f"the server at {address} and its console stay until Ctrl-C")
+        console.print(
+            f"on the console's page Overload, a slider sends more: some {maker.capacity:,.0f} flights a second are what it can do"
+        )
+        while maker.problem is None:
+            Event().wait(LOOK_SECONDS)
+        raise FeederError(f"the load has ended: {maker.problem}")
 
 
 def _serve_arguments(settings: Settings) -> list[str]:
     arguments = [] if settings.policy is None else ["--policy", settings.policy]
+    if settings.stay:
+        arguments += ["--load", "dilos"]  # for what comes after the answers; the demo's own queries are never shed
     return arguments + ([] if settings.workers is None else ["--workers", str(settings.workers)])
 
 

@@ -147,7 +147,7 @@ def _session(master: str) -> Iterator[Any]:
 @contextmanager
 def _told() -> Iterator[None]:
     """Say what went wrong, in the driver or in a task, in one sentence."""
-    from millstream.engine.data.errors import EngineError
+    from millstream.engine.data.errors import ColumnMissing, EngineError
     from millstream.feeder.errors import FeederError
     from millstream.feeder.failures import what_failed
 
@@ -155,6 +155,8 @@ def _told() -> Iterator[None]:
         yield
     except FeederError as error:
         raise click.ClickException(f"{error.message}; {error.hint}" if error.hint else error.message) from error
+    except ColumnMissing as error:
+        raise click.ClickException(f"{error}; give the stream's column the name that it has in the files") from error
     except EngineError as error:
         raise click.ClickException(str(error)) from error
     except Exception as error:

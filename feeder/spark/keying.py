@@ -155,6 +155,8 @@ def _check_kept(recipe: recipes.Recipe) -> None:
         return
     if isinstance(recipe, recipes.DistinctRecipe) and (recipe.window is None or recipe.window.kind is not WindowKind.SESSION):
         return
+    if isinstance(recipe, recipes.AsofJoinRecipe) and recipe.forward:
+        raise Uncut("ASOF JOIN on >= or >, whose rows come in the order in which the right ones let them")
     if isinstance(recipe, recipes.JoinRecipe | recipes.AsofJoinRecipe):
         return
     raise Uncut(f"{name_of(recipe)} answers in an order over all keys")

@@ -64,7 +64,9 @@ class _Reading:
         return self.script
 
     def _take(self, statement: Statement) -> None:
-        if isinstance(statement, CreateStream):
+        if getattr(statement, "or_replace", False):
+            self.script.whole = "OR REPLACE acts on the whole script"
+        elif isinstance(statement, CreateStream):
             definition = statement.definition
             self.script.whole = _why_whole(definition)
             if self.script.whole is None and not (statement.if_not_exists and self.catalog.find(definition.name) is not None):

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 QUOTE, LINE_FEED, CARRIAGE_RETURN = 34, 10, 13
+COMMA = ord(",")
+OTHER_SEPARATORS = b";\t"  # of programs in countries that write 0,5; and of spreadsheets
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # a quoted field longer than this counts as never closed
 
 _QUOTED = re.compile(rb'"((?:[^"]|"")*+)"')
@@ -42,6 +44,12 @@ class Bounds:
     ends: npt.NDArray[np.int64]
     fields: npt.NDArray[np.int64]
     consumed: int
+
+
+def separator_of(data: bytes) -> int:
+    """Return what parts the fields of text whose first line is a header: a comma, or where it has none a semicolon or a tab."""
+    header = data.lstrip(b"\r\n").partition(b"\n")[0]
+    return COMMA if b"," in header else next((one for one in OTHER_SEPARATORS if one in header), COMMA)
 
 
 def split_regular(data: bytes, delimiter: int, final: bool) -> Bounds | None:

@@ -9,6 +9,7 @@ With several streams, STREAM.COLUMN names a column of one of them; COLUMN alone 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,11 +17,25 @@ from typing import Any
 
 import pyarrow as pa
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.names import ColumnNames
+from millstream.protocol.values.names import MAP_HINT, ColumnNames
 from millstream.protocol.values.time_formats import TimeFormat
 
+NO_STREAM = "there is no stream that a file fills: --input STREAM=FILE names both"
 Columns = Mapping[str, str]
 """Name and type (`TIMESTAMP`) of each column of a stream."""
+
+
+TIME_FORMAT_HINT = "--time-format says how a file writes times, as in --time-format '%d.%m.%Y %H:%M'"
+DECIMAL_HINT = "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one"
+_DECIMAL_COMMA = re.compile(r"'[+-]?\d+,\d+' is not DOUBLE")
+
+
+def hints(reasons: Sequence[str]) -> list[str]:
+    """Return what may help where all rows of a file were refused for such reasons."""
+    found = [(MAP_HINT, any(reason.endswith("is missing") for reason in reasons))]
+    found.append((TIME_FORMAT_HINT, any(" is not TIMESTAMP (" in reason for reason in reasons)))
+    found.append((DECIMAL_HINT, any(_DECIMAL_COMMA.search(reason) for reason in reasons)))
+    return [hint for hint, helps in found if helps]
 
 
 @dataclass(frozen=True)
@@ -156,11 +171,12 @@ def _meant(key: str, streams: Mapping[str, Columns], option: str) -> list[tuple[
         if found:
             return found
     listed = "; ".join(f"{stream} has {', '.join(columns)}" for stream, columns in streams.items())
-    raise ValueError(f"{option} names {key}, which is not a column; {listed}")
+    raise ValueError(f"{option} names {key}, which is not a column; {listed or NO_STREAM}")
 
 
 def _with_times(streams: Mapping[str, Columns]) -> list[tuple[str, str]]:
     found = [(stream, column) for stream, columns in streams.items() for column, kind in columns.items() if kind == "TIMESTAMP"]
     if not found:
-        raise ValueError(f"--time-format: {' and '.join(streams)} has no TIMESTAMP column; name one with COLUMN=FORMAT")
+        names = " and ".join(streams)
+        raise ValueError(f"--time-format: {f'{names} has no TIMESTAMP column; name one with COLUMN=FORMAT' if names else NO_STREAM}")
     return found

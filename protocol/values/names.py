@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+MAP_HINT = "--map COLUMN=FILE_COLUMN fills a column from one of another name in the file"
+
 
 class ColumnNames:
     """The names of a stream's columns."""

@@ -100,6 +100,8 @@ def load_user_ranking(path: str, calls: UserCalls = called_here) -> UserRanking:
     """Return the ranking of a file; raises `PolicyError` when it cannot be read or has not one such class."""
     file = Path(path)
     module_spec = importlib.util.spec_from_file_location(f"millstream_user_policy_{file.stem}", file)
+    if not file.exists():
+        raise PolicyError(f"there is no policy file '{path}'")
     if module_spec is None or module_spec.loader is None or not file.is_file():
         raise PolicyError(f"policy file '{path}' is not a Python file that can be read")
     module, run, place = importlib.util.module_from_spec(module_spec), module_spec.loader.exec_module, str(module_spec.origin)

@@ -43,6 +43,7 @@ _STYLES = (
 # What a file of each kind would say about when it was made.
 _DATES: dict[str, tuple[str, ...]] = {".svg": ("Date",), ".pdf": ("CreationDate",), ".png": ()}
 _DASHES = ("-", "--", ":", "-.")
+LEGEND_LINE = 0.09  # of a panel's height for each line of a legend, which must not stand on the bars
 
 
 def kind_of(path: Path) -> str:
@@ -113,4 +114,6 @@ def _panel(axis: Any, panel: Panel) -> None:
     if len(panel.lines) > len(_STYLES):
         axis.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     elif len(panel.lines) > 1:
+        if panel.kind == "bar" and not panel.y_log:
+            axis.set_ylim(top=axis.get_ylim()[1] * (1.0 + LEGEND_LINE * len(panel.lines)))
         axis.legend(fontsize=7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -121,7 +122,8 @@ def simulate(
         seeds_said = f"seed {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} seeds"
         click.echo(f"{work.name}: {len(work.deltas)} queries, {work.tuples} tuples, {seeds_said}", err=True)
         shown = rows if len(chosen) == 1 or each_run else together(rows, keys)
-        click.echo(shown_rows(shown, form, keys), nl=False)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        click.echo(shown_rows(shown, form, keys, width), nl=False)
         if form == "table" and len(names) > 1 and sweep is None:
             click.echo(best_lines(rows if len(chosen) == 1 else together(rows, keys)), nl=False, err=True)
         if plot is not None and distributions:
@@ -287,8 +289,8 @@ def _settings(given: RunSettings, train: str | None, adapt: bool, decision_us: f
     return replace(given, charge=charge, adapt=adapt)
 
 
-def shown_rows(rows: Sequence[Mapping[str, Any]], form: str, keys: Sequence[str]) -> str:
-    """Return rows as a table, CSV or JSON lines; `keys` are the first columns of the table."""
+def shown_rows(rows: Sequence[Mapping[str, Any]], form: str, keys: Sequence[str], width: int | None = None) -> str:
+    """Return rows as a table, CSV or JSON lines; `keys` are the first columns of the table, `width` the characters that a line may have."""
     import csv
     import io
 
@@ -308,11 +310,23 @@ def shown_rows(rows: Sequence[Mapping[str, Any]], form: str, keys: Sequence[str]
     columns = [*((key, key) for key in keys), *shown, *((name, name.removeprefix("loss_share_") + " lost") for name in losses)]
     cells = [[title for _, title in columns]]
     cells += [[_cell(row[name]) + _half_width(row.get(name + SUFFIX)) for name, _ in columns] for row in rows]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
-    for line in cells:
-        parts = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        text.write("  ".join(parts).rstrip() + "\n")
-    return text.getvalue()
+    return "\n".join("".join(f"{line}\n" for line in block) for block in blocks_of(cells, len(keys), width))
+
+
+def blocks_of(cells: Sequence[Sequence[str]], keys: int, width: int | None) -> list[list[str]]:
+    """Return the lines of a table, in several blocks if it is wider than `width` characters; each has the first `keys` columns."""
+    widths = [max(len(line[index]) for line in cells) for index in range(len(cells[0]))]
+    first = list(range(keys))
+    blocks = [list(first)]
+    for index in range(keys, len(widths)):
+        wide = sum(widths[one] for one in [*blocks[-1], index]) + 2 * len(blocks[-1])
+        if width is not None and wide > width and len(blocks[-1]) > keys:
+            blocks.append(list(first))
+        blocks[-1].append(index)
+    return [
+        ["  ".join(line[one].rjust(widths[one]) if one else line[0].ljust(widths[0]) for one in block).rstrip() for line in cells]
+        for block in blocks
+    ]
 
 
 def _half_width(value: float | None) -> str:

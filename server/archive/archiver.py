@@ -241,10 +241,10 @@ class Archives:
         archive.place, archive.pending_since_us = before, record.now_us
         if not self._has_waited(archive) and _bytes_behind(parts, before) < self.bounds.file_bytes:
             return None
-        state = archive.state
-        piece = collect(archive.definition, chain((first,), records), state.upto, state.watermark_us, archive.place, self.bounds.file_bytes)
+        state, definition = archive.state, archive.definition  # ALTER STREAM may change it meanwhile
+        piece = collect(definition, chain((first,), records), state.upto, state.watermark_us, archive.place, self.bounds.file_bytes)
         added = []
-        for file, content in files_of(piece, archive.definition, archive.tag):
+        for file, content in files_of(piece, definition, archive.tag):
             self._put(archive, file, content)
             added.append(file)
         after = replace(state, upto=piece.hi, watermark_us=piece.watermark_us, files=_ordered((*state.files, *added)))

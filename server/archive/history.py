@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, column_from_arrow
-from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.event_time import event_time, event_times, time_position
 from millstream.engine.data.records import dataclass
@@ -174,8 +174,11 @@ def _plain(value: Any) -> Any:
 
 def past_rows(definition: StreamDefinition, batch: Any, bounds: TimeBounds, lo: int) -> PastRows | None:
     """Return the rows of a batch of an archive that are asked for; None when none is."""
-    width = len(definition.schema)
-    columns = [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(definition.schema.fields)]
+    width = batch.num_columns - len(ARCHIVE_COLUMNS)  # the stream may have been given more since
+    columns = [
+        column_from_arrow(batch.column(i), f.type) if i < width else null_column(f.type, batch.num_rows)
+        for i, f in enumerate(definition.schema.fields)
+    ]
     seqs = np.asarray(batch.column(width))
     marks = batch.column(width + 1)
     before = np.where(np.asarray(marks.is_valid()), np.asarray(marks.view(pa.int64()).fill_null(0)), TIME_MIN)
@@ -304,7 +307,7 @@ def journal_items(
             rule.control(record.meta)
             yield PastControl(record.lo, record.meta)
             continue
-        columns = record.columns(definition.schema)
+        columns = record.columns(definition.schema, definition.added)
         times, before = rule.rows(record.lo, columns, record.now_us)
         after = np.append(before[1:], rule.watermark_us)
         rows = PastRows(np.arange(record.lo, record.hi, dtype=np.int64), columns, times, before, after)

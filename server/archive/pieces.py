@@ -97,7 +97,7 @@ def collect(
     held_bytes = 0
     for _, after, record in records:
         if record.kind == ROWS:
-            columns = record.columns(definition.schema)
+            columns = record.columns(definition.schema, definition.added)
             times, before = rule.rows(record.lo, columns, record.now_us)
             piece.batches.append(_batch(schema, columns, record, before))
             piece.times.append(times)
@@ -196,6 +196,14 @@ def check(opened: Any, file: ArchiveFile) -> None:
         raise OSError(f"{file.path}: the file that was written has {rows} of {file.rows} rows")
 
 
+def _widened(table: Any, schema: Any) -> Any:
+    """Return rows of a file with all columns of the archive: those that the stream was given later are NULL."""
+    for one in schema:
+        if one.name not in table.column_names:
+            table = table.append_column(one, pa.nulls(table.num_rows, one.type))
+    return table.select(schema.names).cast(schema)
+
+
 def merged(opened: Sequence[Any], schema: Any) -> Any:
     """Return the content of one file in the place of several that follow one another; a row group is held at a time."""
     import pyarrow.parquet as pq
@@ -206,7 +214,7 @@ def merged(opened: Sequence[Any], schema: Any) -> Any:
         for file in opened:
             with pq.ParquetFile(file) as parquet:
                 for group in range(parquet.num_row_groups):
-                    yield parquet.read_row_group(group).cast(schema)
+                    yield _widened(parquet.read_row_group(group), schema)
 
     for file in opened:
         controls += controls_in(pq.ParquetFile(file))

@@ -94,7 +94,7 @@ class Journaling:
         """Keep a stream or table from now on, under its number in the catalogue. Its definition stands before its rows in the journal."""
         self._archive(name, number)
         if record:
-            self.journal.append(self._definition(name, number))
+            self.journal.append(self._definition(number))
         self.numbers[name] = number
         if record:
             self.record(name)
@@ -121,12 +121,31 @@ class Journaling:
             )
         self.archives.add(definition, number, host.network.ingress.next_seq)
 
-    def _definition(self, name: str, number: int) -> Record:
+    def _definition(self, number: int) -> Record:
         return definition_record(number, self.host.store.definition(number).content, self.journal.end, self.host.runtime.now_us())
 
     def _roll(self, base: int) -> None:
         """Begin a segment with the definitions of all that is kept: it can be read without the catalogue and the segments before it."""
-        self.journal.roll(base, [self._definition(name, number) for name, number in self.numbers.items()])
+        self.journal.roll(base, [self._definition(number) for number in (*self.numbers.values(), *self._column_numbers())])
+
+    def _column_numbers(self) -> list[int]:
+        """Return the numbers of the columns that were added to what is kept."""
+        return [d.position for name in self.numbers for d in self.host.store.columns_of(name)]
+
+    def widen(self, definition: StreamDefinition) -> None:
+        """Keep a stream with more columns from now on; those stand in the journal before the first rows that have them."""
+        if definition.name not in self.numbers:
+            return
+        known = self.host.network.sources[definition.name].recorder is not None
+        if known:
+            self.record(definition.name)
+        archive = None if self.archives is None else self.archives.find(definition.name)
+        if archive is not None:
+            archive.definition = definition
+
+    def define(self, number: int) -> None:
+        """Write a definition down, before the rows that need it. StorageError when the disk refuses."""
+        self.journal.append(self._definition(number))
 
     def record(self, name: str) -> None:
         """Begin to write down what enters a stream."""
@@ -176,7 +195,9 @@ class Journaling:
             meta["fed"] = list(intake.fed)
         if intake is not None and intake.produced is not None:
             meta["produced"] = [intake.produced.name, intake.produced.number, intake.produced.position]
-        return self.journal.append(Record(ROWS, number, lo, hi, now_us, meta, rows_data(schema, columns)), waits)
+        if self.host.network.sources[name].definition.added:
+            meta["columns"] = len(columns)
+        return self.journal.append(Record(ROWS, number, lo, hi, now_us, meta, rows_data(schema.first(len(columns)), columns)), waits)
 
     def _check_room(self) -> None:
         """Refuse what is to be kept while the journal is full of rows that an archive has yet to take. StorageError."""
@@ -279,7 +300,7 @@ class Journaling:
                         if record.lo >= upto or record.kind == DEFINITION:
                             continue
                         if record.stream == number and record.kind == ROWS:
-                            yield HeldBlock(record.lo, record.columns(definition.schema))
+                            yield HeldBlock(record.lo, record.columns(definition.schema, definition.added))
                         elif record.stream == number:
                             yield HeldBlock(record.lo, None, record.meta)
 

@@ -181,7 +181,7 @@ class Recovery:
             source = host.network.sources[name]
             arrival_ns = host.runtime.arrival_ns()
             if record.kind == ROWS:
-                columns = record.columns(source.definition.schema)
+                columns = record.columns(source.definition.schema, source.definition.added)
                 ingested = host.network.ingest(name, columns, arrival_ns=arrival_ns, now_us=record.now_us)
                 intake = host.intakes[name]
                 intake.accepted_total += record.hi - record.lo

@@ -132,6 +132,18 @@ class Durability(Protocol):
         """Keep a stream or table from now on; with `record` False its rows are written down only once that is asked for."""
         ...
 
+    def record(self, name: str) -> None:
+        """Begin to write down what enters a stream or table that is kept."""
+        ...
+
+    def define(self, number: int) -> None:
+        """Write down a column that is about to be added to what is kept."""
+        ...
+
+    def widen(self, definition: StreamDefinition) -> None:
+        """Keep a stream with more columns from now on."""
+        ...
+
     @property
     def catching_up(self) -> PastFeeding:
         """What lets the past into queries that begin there."""

@@ -21,6 +21,7 @@ from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.flow.accounts import StreamAccount
 from millstream.engine.flow.frontier import edge_frontier
+from millstream.engine.flow.shedding import ShedLog
 from millstream.engine.flow.sources import Ingested, MergedPart
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.operators.contract import EvaluationErrors
@@ -76,6 +77,8 @@ class EngineHost:
     admit: Callable[[Query], None]
     """Let a query that is to begin in, perhaps with warnings, or raise Refused."""
     watch: TargetWatch
+    make_refresh: Callable[[str, float], Refresh]
+    """Makes what polls the files of tables, when the first of them is there."""
 
     def __init__(
         self,
@@ -118,6 +121,7 @@ class EngineHost:
         self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
+        self.policy_failure: str | None = None  # why a policy was last replaced by another than was set
         self.policy_dir: Path | None = None
         self.rules_off = frozenset() if rewrite else frozenset(("all",))
         self.network = Network(self, sharing=sharing != SHARING_OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
@@ -146,11 +150,12 @@ class EngineHost:
         """Whether there are sources or sinks."""
         return self._connectors is not None and any(True for _ in self._connectors)
 
-    def register_class(self, definition: ClassDefinition) -> None:
-        """Give a class its node in the network."""
+    def register_class(self, definition: ClassDefinition, identity: ClassId | None = None) -> None:
+        """Give a class its node in the network, or another one of the same number."""
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
         may_shed, workers = definition.may_shed, definition.workers
-        node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, may_shed, workers)
+        identity = ClassId(len(self.class_nodes)) if identity is None else identity
+        node = ClassNode(identity, definition.name, definition.priority, target_ns, may_shed, workers)
         self.class_nodes[definition.name] = node
 
     def forget_class(self, name: str) -> None:
@@ -180,10 +185,10 @@ class EngineHost:
 
     def lag_of(self, query: str, stream: str) -> int:
         """Return how many rows of a stream's own log a query has yet to take."""
-        log = self.network.sources[stream].log
+        logs = self.network.sources[stream].whole_logs
         running = next((q for q in list(self.network.queries.values()) if q.node.name == query), None)
-        cursors = [] if running is None else [c for name, c in running.blueprint.stream_cursors() if name == stream and c.log is log]
-        return max((log.rows_total - c.rows_before - c.rows_taken for c in cursors), default=0)
+        cursors = [] if running is None else [c for name, c in running.blueprint.stream_cursors() if name == stream and c.log in logs]
+        return max((c.log.rows_total - c.rows_before - c.rows_taken for c in cursors), default=0)
 
     def close_functions(self) -> None:
         """End the processes of users' functions."""
@@ -205,6 +210,26 @@ class EngineHost:
             return StreamIntake(self, definition)
         self.network.create_table(definition)
         return StreamIntake(self, self.network.sources[definition.name].definition, definition)
+
+    def widen_stream(self, definition: StreamDefinition) -> None:
+        """Give a stream more columns; what runs goes on with those that it knows."""
+        name = definition.name
+        self.catalog.widen(definition)
+        self.network.widen_stream(definition)
+        self.intakes[name].widen(definition)
+        for query in self.queries:
+            if query.target == name and query.assignment is not None:
+                query.assignment.widen(definition.schema)
+        if self.journaling is not None:
+            self.journaling.widen(definition)
+
+    def begin_polling(self, definition: TableDefinition) -> None:
+        """Have the file of a table that says REFRESH read again and again, where files are polled."""
+        if definition.fresh_min is None or self.refresh_rules is None:
+            return
+        if self.refresh is None:
+            self.refresh = self.make_refresh(*self.refresh_rules)
+        self.refresh.begin(definition)
 
     def open_relation(self, intake: StreamIntake) -> None:
         """Let publishers find a stream or table."""
@@ -427,10 +452,9 @@ class EngineHost:
         It is computed where rows enter, before any operator could report an error.
         """
         running = None if query.id is None else self.network.queries.get(query.id)
-        for stream in () if running is None else running.blueprint.base_streams:
-            log = self.network.sources[stream].shed_logs.get(running.shed_key) if running is not None else None
-            if log is not None and log.utility is not None:
-                return log.utility.failures
+        for ledger in () if running is None else running.ledgers.values():
+            if isinstance(ledger.shed_log, ShedLog) and ledger.shed_log.utility is not None:
+                return ledger.shed_log.utility.failures
         return 0, ""
 
     def memory_of(self, query: Query) -> tuple[int | None, int | None, int | None]:
@@ -458,8 +482,10 @@ class EngineHost:
         """Pass late rows on to the stream's late output, if it has one."""
         source = self.network.sources.get(stream)
         name = None if source is None or self._is_given_past(query) else source.definition.late_into
-        if name is not None and rows.rows:
-            self.feeder.feed(name, self.order_of(query), rows.seq.array(), late_columns(query, rows))
+        late = None if name is None else self.intakes.get(name)
+        if late is not None and rows.rows:
+            columns = late_columns(query, rows, late.definition.schema)
+            self.feeder.feed(late.name, self.order_of(query), rows.seq.array(), columns)
 
     def _is_given_past(self, query: str) -> bool:
         """Whether what a query says of rows concerns the past, of which streams for late rows and errors were told at the time."""
@@ -488,4 +514,6 @@ class EngineHost:
         if isinstance(instruction, SetDropRatio):
             self.network.set_log_drop_ratio(instruction.log, instruction.ratio)
         if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
+            if instruction.kind == "policy_failed":
+                self.policy_failure = instruction.message
             self.observer.reported(instruction.kind, instruction.message)

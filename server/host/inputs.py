@@ -109,13 +109,17 @@ class InputFile(RowInput):
 
     def told(self) -> list[str]:
         """Return what is to be said of the file once it has been read: notes, and how many rows were refused and why."""
-        messages = self.notes
+        return [*self.notes, *self.refusals()]
+
+    def refusals(self) -> list[str]:
+        """Return how many rows were refused and why; nothing where none was."""
+        messages = []
         if self.refused:
-            reasons = "; ".join(f"{place}: {reason}" for place, reason in self.first_refusals)
-            more = "" if self.refused <= len(self.first_refusals) else "; …"
-            messages.append(
-                f"{self.intake.name}: {self.refused} of {self.rows} row{'' if self.rows == 1 else 's'} refused: {reasons}{more}"
-            )
+            reasons = [f"{place}: {reason}" for place, reason in self.first_refusals]
+            if self.refused > len(reasons):
+                reasons.append("…")
+            told = "".join(f"\n  {reason}" for reason in reasons) if len(reasons) > 1 else f" {reasons[0]}"
+            messages.append(f"{self.intake.name}: {self.refused} of {self.rows} row{'' if self.rows == 1 else 's'} refused:{told}")
         return messages
 
 
@@ -129,6 +133,7 @@ class FilesInOrder(RowInput):
         self._paths = paths
         self._column_map = column_map
         self._told: list[str] = []
+        self._notes: dict[str, tuple[str, int]] = {}  # what is to be said of files: of which first, and of how many more
 
     def chunks(self) -> Iterator[InputBlock]:
         """Yield blocks of accepted rows, numbered through all files."""
@@ -139,12 +144,18 @@ class FilesInOrder(RowInput):
             self.rows += file.rows
             self.refused += file.refused
             self.first_refusals += file.first_refusals[: REFUSALS_REMEMBERED_MAX - len(self.first_refusals)]
-            self._told += file.told()
+            for note in file.notes:
+                said = note.removeprefix(f"{path.name}: ")
+                first, more = self._notes.get(said, (path.name, -1))
+                self._notes[said] = first, more + 1
+            self._told += file.refusals()
 
     def told(self) -> list[str]:
-        """Return what is to be said of the first files, and how much more there would be."""
-        more = len(self._told) - TOLD_MAX
-        return self._told if more <= 0 else [*self._told[:TOLD_MAX], f"{self.intake.name}: {more} more messages of this kind"]
+        """Return what is to be said of the first files, and how much more there would be. What holds for many files is said once."""
+        told = [f"{first}{f' and {more} more' if more else ''}: {said}" for said, (first, more) in self._notes.items()]
+        told += self._told
+        more = len(told) - TOLD_MAX
+        return told if more <= 0 else [*told[:TOLD_MAX], f"{self.intake.name}: {more} more messages of this kind"]
 
 
 @contextmanager

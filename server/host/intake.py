@@ -104,8 +104,7 @@ class StreamIntake:
         self.offered: StreamDefinition | TableDefinition = definition
         if table is not None:
             self.offered = replace(table, schema=Schema((*table.schema.fields, Field("op", TEXT))))
-        self._coercer = coercer_for(self.offered, False)
-        self.spelled_schema = spell(self.offered.schema)
+        self._offer()
         self.channels: list[object] = []
         self.accepted_total = 0
         self.refused_total = 0
@@ -120,6 +119,15 @@ class StreamIntake:
         self._places = RowPlaces() if definition.errors_into is not None else None
         self._batches = 0  # times that rows came in
         self._totals: deque[tuple[int, int, int]] = deque(maxlen=RATE_NOTES_MAX)  # (time, rows accepted, batches) at the last moments noted
+
+    def _offer(self) -> None:
+        self._coercer = coercer_for(self.offered, False)
+        self.spelled_schema = spell(self.offered.schema)
+
+    def widen(self, definition: StreamDefinition) -> None:
+        """Take rows of a stream that was given more columns. Publishers that do not know them go on as they do."""
+        self.definition = self.offered = definition
+        self._offer()
 
     def note_rate(self, now_ns: int) -> None:
         """Note how many rows have come up to a moment later than the last noted."""
@@ -393,7 +401,11 @@ class StreamIntake:
             return False
         if self.definition.durability != "none" and self.host.journaling is not None and self.host.journaling.is_behind:
             return True
-        return source.log.is_full or self.name in self.host.network.memory.pressed or self.host.is_pressed(self.name)
+        return (
+            any(log.is_full for log in source.whole_logs)
+            or self.name in self.host.network.memory.pressed
+            or self.host.is_pressed(self.name)
+        )
 
     def pressed_by(self) -> str:
         """Say what its publishers wait for."""
@@ -402,11 +414,11 @@ class StreamIntake:
             return "queries hold nearly as much memory as they may (SHOW QUERIES tells what each holds)"
         if self.definition.durability != "none" and self.host.journaling is not None and self.host.journaling.is_behind:
             return "the disk has yet to take what was written to the journal"
-        if source is None or not source.log.is_full:
+        if source is None or not any(log.is_full for log in source.whole_logs):
             return "results wait for those who read them"
         behind = [q for q in self.host.network.readers(self.name) if self.host.lag_of(q, self.name)]
         queries = f"quer{'y' if len(behind) == 1 else 'ies'} {', '.join(behind)}" if behind else "its queries"
-        return f"{source.log.rows_held} rows have yet to be worked off by {queries}"
+        return f"{max(log.rows_held for log in source.whole_logs)} rows have yet to be worked off by {queries}"
 
 
 def refuse_unknown_op(coerced: Coerced) -> None:

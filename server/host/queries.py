@@ -47,16 +47,16 @@ class QueryKind(Enum):
 class Query:
     """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
 
-    `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None
-    while it is not in it, `last_id` that of the last run. `target` is the stream that a derived or inserting query feeds. `shape` turns its
-    results into batches. `last_counts` are the accounts' sums of a run
-    that has ended. `identity` is that of its present results, `earlier` those from before restarts that they continue (store.StoredRun),
-    `warnings` what admission had to say of it,
-    `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
-    `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
-    event loop has yet to take, `catching_up` how far it is while it is given the past, `stands` whether a checkpoint is about to say what
-    its next run holds, `order` its place among all queries that ever began (0: it has not), `unfed` the results of an INSERT whose
-    statement is not on disk yet (None once it is).
+    `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None while
+    it is not in it, `last_id` that of the last run. `target` is the stream that a derived or inserting query feeds. `shape` turns its
+    results into batches. `last_counts` are the accounts' sums of a run that has ended. `identity` is that of its present results,
+    `earlier` those from before restarts that they continue (store.StoredRun), `warnings` what admission had to say of it,
+    `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers, `rows_out` the
+    result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the event loop has yet
+    to take, `catching_up` how far it is while it is given the past, `stands` whether a checkpoint is about to say what its next run
+    holds, `order` its place among all queries that ever began (0: it has not), `unfed` the results of an INSERT whose statement is not on
+    disk yet (None once it is), `widths` how many columns a stream had when the query was planned, for those that have more since: it goes
+    on with these until it is started anew.
     """
 
     name: str
@@ -91,6 +91,7 @@ class Query:
     catching_up: Progress | None = None
     stands: bool = False
     order: int = 0
+    widths: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_durable(self) -> bool:
@@ -186,6 +187,14 @@ class QueryBook:
     def remove(self, query: Query) -> None:
         """Strike a query out; its name is free at once."""
         del self._by_name[query.name]
+        self._forget(query)
+
+    def take_up(self, query: Query) -> None:
+        """Enter what a query's options say now, at its place."""
+        self._forget(query)
+        self.add(query)
+
+    def _forget(self, query: Query) -> None:
         self._timed.pop(query.name, None)
         self._promised.pop(query.name, None)
         for of_class in self._of_class.values():

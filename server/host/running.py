@@ -34,14 +34,20 @@ NOT_KEPT = "the disk did not take the statement"
 END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetime", Verb.FINISH: "finished"}
 
 
-def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None) -> PlannedQuery:
-    """Plan a query against the catalogue, with options from outside its text. Raises the engine's errors, with their place in the text."""
+def plan(
+    host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None, widths: Mapping[str, int] | None = None
+) -> PlannedQuery:
+    """Plan a query against the catalogue, with options from outside its text. Raises the engine's errors, with their place in the text.
+
+    `widths`: streams of which it is to see the first columns alone.
+    """
     # The planner comes with the language, which the server loads when it listens already.
     from millstream.engine.language.statements import Option
     from millstream.engine.plan.plan import PlanOptions, plan_select
 
     overrides = tuple(Option(name, value) for name, value in options.items())
-    return plan_select(source, host.catalog, options=PlanOptions(host.rules_off, overrides), text=text)
+    catalog = host.catalog.narrowed(widths) if widths else host.catalog
+    return plan_select(source, catalog, options=PlanOptions(host.rules_off, overrides), text=text)
 
 
 def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
@@ -82,8 +88,10 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     would miss its target, Unsupported for what cannot be run here, and the errors of engine and scheduler; nothing runs then.
     """
     if query.run:
-        source = query.plan if query.plan is not None else query.planned.text
-        query.planned = plan(host, source, query.options)
+        query.planned = plan(host, source_of(query), query.options)
+        forgets, query.widths = bool(query.widths), {}
+    else:
+        forgets = False
     if not recovering:
         host.admit(query)
     host.note_order(query)
@@ -114,6 +122,8 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
     with host.store.change() as change:
         change.back(lambda: _take_out(host, query, before))
+        if forgets:
+            host.store.forget_widths(query.name)
         if query.identity and past is not None:
             host.store.set_run(query.key, StoredRun(past.start, query.identity, query.earlier))
         elif query.identity and not recovering:
@@ -124,6 +134,11 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         elif query.planned.physical.options.archive:
             assert host.journaling is not None
             host.journaling.catching_up.went_live(query)
+
+
+def source_of(query: Query) -> Any:
+    """Return what a query is planned from."""
+    return query.plan if query.plan is not None else query.planned.text
 
 
 def _past(host: EngineHost, query: Query) -> PastSources | None:

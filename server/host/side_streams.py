@@ -1,9 +1,9 @@
 """Streams that the server itself writes to: late rows, errors, and the results of INSERT INTO … SELECT.
 
-A late output has the stream's columns and `query`; an error output has `query, reason, position, raw` (`query` NULL for a row refused
-at ingest); the position is the row's number among all rows offered to the stream, from 1. Both are TIMESTAMP BY ARRIVAL, so that
-nothing in them can be late. They are made with the stream that names them, unless a stream of that name with the same columns is
-there: several streams may share one.
+A late output has the stream's columns and `query` (one that the stream is given later it gets when it is given a column of that name); an
+error output has `query, reason, position, raw` (`query` NULL for a row refused at ingest); the position is the row's number among all
+rows offered to the stream, from 1. Both are TIMESTAMP BY ARRIVAL, so that nothing in them can be late. They are made with the stream that
+names them, unless a stream of that name with the same columns is there: several streams may share one.
 
 Results of INSERT INTO … SELECT become columns of the target by name or place, numbers of another kind converted by value. A number that
 the target's type cannot hold refuses its row, as a bad row at ingest would; text and numbers never turn into one another.
@@ -71,9 +71,14 @@ def _shape(schema: Schema) -> list[tuple[str, str]]:
     return [(f.name, str(f.type)) for f in schema.fields]
 
 
-def late_columns(query: str, rows: Train) -> list[Column]:
-    """Return late rows of a query's input as rows of the late output."""
-    return [*rows.columns(), _texts([query] * rows.rows)]
+def late_columns(query: str, rows: Train, late: Schema) -> list[Column]:
+    """Return late rows of a query's input as rows of the late output: what it has of their columns, by name, and the query."""
+    places = {name: place for place, name in enumerate(rows.schema.names)}
+    queries = _texts([query] * rows.rows)
+    return [
+        queries if f.name == "query" else rows.column(places[f.name]) if f.name in places else null_column(f.type, rows.rows)
+        for f in late.fields
+    ]
 
 
 def error_columns(query: str | None, positions: Sequence[int | None], reasons: list[str], raws: list[str]) -> list[Column]:
@@ -165,6 +170,10 @@ class ColumnAssignment:
         for position, field in enumerate(target.schema.fields):
             if not field.nullable and position not in self._sources:
                 raise InvalidDefinition(f"column {field.name} of {target.name} is NOT NULL and gets no value")
+
+    def widen(self, schema: Schema) -> None:
+        """Give the target's columns that were added to it since NULL."""
+        self._schema = schema
 
     def columns(self, train: Train, reasons: Reasons) -> list[Column]:
         """Return the target's columns for a train of results; rows that do not fit are noted in `reasons`."""

@@ -158,11 +158,12 @@ class Spiller:
     def spill_now(self) -> int:
         """Let rows leave memory where they should, and return how many did. OSError when the disk refuses."""
         gone = 0
-        for source in sorted(self._network.sources.values(), key=lambda source: -source.log.bytes_in_memory):
+        for source in sorted(self._network.sources.values(), key=lambda source: -sum(log.bytes_in_memory for log in source.whole_logs)):
             kept = self._network.memory.part_kept(source)
             if kept is None:
                 continue
-            rows = spill(source.log, self.files.place, int(kept * limits.LOG_ROWS_MAX), int(kept * limits.LOG_BYTES_MAX))
-            gone += rows
-            self.rows_total += rows
+            for log in source.whole_logs:
+                rows = spill(log, self.files.place, int(kept * limits.LOG_ROWS_MAX), int(kept * limits.LOG_BYTES_MAX))
+                gone += rows
+                self.rows_total += rows
         return gone

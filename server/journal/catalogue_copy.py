@@ -36,6 +36,8 @@ class CatalogueCopy:
     policy: str | None = None
     archives: list[tuple[Any, ...]] = field(default_factory=list)
     archive_files: list[tuple[Any, ...]] = field(default_factory=list)
+    comments: list[tuple[Any, ...]] = field(default_factory=list)
+    widths: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -47,7 +49,7 @@ class CatalogueCopy:
         self.problems.append(problem)
         self.identity, self.known, self.policy, self.number_max = None, None, None, 0
         self.definitions, self.queries, self.runs, self.functions = [], [], [], []
-        self.archives, self.archive_files = [], []
+        self.archives, self.archive_files, self.comments, self.widths = [], [], [], []
 
 
 def read_catalogue(disk: Disk, directory: Path) -> CatalogueCopy:
@@ -79,6 +81,7 @@ class _Reader:
         self._try("the queries", self._queries)
         self._try("the functions", self._functions)
         self._try("the archives", self._archives)
+        self._try("the comments", self._notes)
         if self.made.format != 1:
             self._try("what it knows of the journal", self._known)
 
@@ -125,6 +128,11 @@ class _Reader:
         if self._rows("SELECT 1 FROM sqlite_master WHERE name = 'archive_files'"):  # else an earlier release made the file
             self.made.archives = self._rows("SELECT * FROM archives")
             self.made.archive_files = self._rows("SELECT * FROM archive_files")
+
+    def _notes(self) -> None:
+        if self._rows("SELECT 1 FROM sqlite_master WHERE name = 'widths'"):  # else an earlier release made the file
+            self.made.comments = self._rows("SELECT kind, name, text FROM comments")
+            self.made.widths = self._rows("SELECT query, stream, columns FROM widths")
 
     def _known(self) -> None:
         rows = self._rows("SELECT first, last, end, is_empty FROM journal")

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_schema, column_from_arrow, column_to_arrow
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, null_column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.server.errors import StoreError
@@ -53,8 +53,8 @@ class Record:
     """`stream` is the stream's number in the catalogue; `now_us` the processing time at which it came. `data` is the Arrow message.
 
     `meta` of a control item are the arguments of `Ingress.control`; of rows that a query fed, `fed` says which query and from which row;
-    of those of a named publisher, `produced` has the name, the sequence number and its position;
-    of a definition, `kind`, `name` and `statement` are those of the catalogue.
+    `columns` is how many they have, where ALTER STREAM has added some; of those of a named publisher, `produced` has the name, the
+    sequence number and its position; of a definition, `kind`, `name` and `statement` are those of the catalogue.
     """
 
     kind: int
@@ -65,19 +65,21 @@ class Record:
     meta: dict[str, Any] = field(default_factory=dict)
     data: Any = b""
 
-    def columns(self, schema: Schema) -> list[Column]:
+    def columns(self, schema: Schema, added: int = 0) -> list[Column]:
         """Return the rows as columns of the stream, in memory of their own: aligned, and no whole segment is held for a few.
 
+        `added` of the columns were not there when the stream was made: in rows that came without them they are NULL.
         StoreError when the rows are not of this schema.
         """
+        came = schema.first(self.meta.get("columns", len(schema) - added))
         try:
-            batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(self.data)), arrow_schema(schema))
-            columns = [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(schema.fields)]
+            batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(self.data)), arrow_schema(came))
+            columns = [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(came.fields)]
         except (pa.ArrowException, ValueError, IndexError, KeyError, TypeError, OSError) as error:
             message = f"the journal's rows {self.lo} to {self.hi - 1} are not of the stream that the catalogue defines ({error})"
             raise StoreError(message, hint="the catalogue is damaged or another's: docs/recovery.md") from error
         assert batch.num_rows == self.hi - self.lo
-        return columns
+        return [*columns, *(null_column(f.type, batch.num_rows) for f in schema.fields[len(came) :])]
 
 
 @dataclass(slots=True)

@@ -183,6 +183,7 @@ class _Salvage:
         for key, began_at in old.runs:
             store.set_run(key, StoredRun(began_at, secrets.token_hex(6)))  # an identity that no token has
         store.put_archives(old.archives, old.archive_files)
+        store.put_notes(old.comments, old.widths)
         if old.policy is not None:
             store.set_note(POLICY_NOTE, old.policy)
         return {number: found["name"] for number, found in self.definitions.items() if found["kind"] in ("stream", "table")}

@@ -49,12 +49,18 @@ CREATE TABLE IF NOT EXISTS archive_files (
     stream INTEGER NOT NULL, path TEXT NOT NULL, lo INTEGER NOT NULL, hi INTEGER NOT NULL, rows INTEGER NOT NULL,
     bytes INTEGER NOT NULL, controls INTEGER NOT NULL, time_min_us INTEGER, time_max_us INTEGER, PRIMARY KEY (stream, path)) STRICT;
 CREATE TABLE IF NOT EXISTS sources (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS comments (kind TEXT NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, name)) STRICT;
+CREATE TABLE IF NOT EXISTS widths (
+    query TEXT NOT NULL, stream TEXT NOT NULL, columns INTEGER NOT NULL, PRIMARY KEY (query, stream)) STRICT;
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDefinition:
-    """One CREATE statement that is in force; `kind` is stream, table, class or function. `position` orders it among all that is stored."""
+    """One CREATE statement that is in force; `kind` is stream, table, class or function. `position` orders it among all that is stored.
+
+    `column` is the kind of ALTER STREAM … ADD COLUMN, one a column; its name is `stream/column`, as no name has a slash.
+    """
 
     position: int
     kind: str
@@ -202,6 +208,11 @@ class Store:
             raise KeyError(number)
         return StoredDefinition(*rows[0])
 
+    def columns_of(self, stream: str) -> list[StoredDefinition]:
+        """Return the columns that were added to a stream, in order."""
+        rows = self.rows("SELECT position, kind, name, statement FROM definitions WHERE kind = 'column' ORDER BY position")
+        return [StoredDefinition(*row) for row in rows if row[2].rpartition("/")[0] == stream]
+
     def reserve_number(self) -> int:
         """Return a number for a definition, never given before or again, also if nothing comes of it: the journal may name it at once.
 
@@ -216,6 +227,10 @@ class Store:
         """Keep a definition; returns its number, which no other one ever has: the one reserved for it, or the next."""
         cursor = self.write("INSERT INTO definitions VALUES (?, ?, ?, ?)", number, kind, name, statement)
         return int(cursor.lastrowid or 0)
+
+    def set_definition(self, kind: str, name: str, statement: str) -> None:
+        """Keep another statement in the place of that which made a thing; it keeps its number, and its place before all that uses it."""
+        self.write("UPDATE definitions SET statement = ? WHERE kind = ? AND name = ?", statement, kind, name)
 
     def put_definition(self, number: int, kind: str, name: str, statement: str) -> None:
         """Keep a definition under the number that it had elsewhere."""
@@ -232,6 +247,11 @@ class Store:
         self._connection.executemany("INSERT INTO archives VALUES (?, ?, ?, ?)", archives)
         self._connection.executemany("INSERT INTO archive_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", files)
 
+    def put_notes(self, comments: Sequence[tuple[Any, ...]], widths: Sequence[tuple[Any, ...]]) -> None:
+        """Keep what was said of things, and of the columns of queries, elsewhere: rows of both tables."""
+        self._connection.executemany("INSERT INTO comments VALUES (?, ?, ?)", comments)
+        self._connection.executemany("INSERT INTO widths VALUES (?, ?, ?)", widths)
+
     def put_source(self, function: str, text: str) -> None:
         """Keep the text of a function's file."""
         self._connection.execute("INSERT INTO sources VALUES (?, ?)", (function, text))
@@ -241,6 +261,10 @@ class Store:
         with self.change():
             self.add_definition("function", name, statement)
             self.write("INSERT INTO sources VALUES (?, ?)", name, source)
+
+    def set_source(self, function: str, text: str) -> None:
+        """Keep another text of a function's file."""
+        self.write("INSERT OR REPLACE INTO sources VALUES (?, ?)", function, text)
 
     def source(self, function: str) -> str | None:
         """Return the text of a function's file."""
@@ -289,6 +313,33 @@ class Store:
         """Keep the state that the user wants a query in."""
         self.write("UPDATE queries SET desired = ? WHERE name = ?", desired, name)
 
+    def set_options(self, name: str, options: dict[str, Any]) -> None:
+        """Keep other options of a query."""
+        self.write("UPDATE queries SET options = ? WHERE name = ?", json.dumps(options), name)
+
+    def set_width(self, query: str, stream: str, columns: int) -> None:
+        """Keep how many columns a stream had when a query was planned, unless that is known from before."""
+        self.write("INSERT OR IGNORE INTO widths VALUES (?, ?, ?)", query, stream, columns)
+
+    def widths_of(self, query: str) -> dict[str, int]:
+        """Return how many columns streams had when a query was planned, of those that have more since."""
+        return dict(self.rows("SELECT stream, columns FROM widths WHERE query = ?", query))
+
+    def forget_widths(self, query: str) -> None:
+        """Forget that: the query is planned anew."""
+        self.write("DELETE FROM widths WHERE query = ?", query)
+
+    def set_comment(self, kind: str, name: str, text: str | None) -> None:
+        """Keep what somebody has to say of a thing, or with None nothing any more."""
+        if text is None:
+            self.write("DELETE FROM comments WHERE kind = ? AND name = ?", kind, name)
+        else:
+            self.write("INSERT OR REPLACE INTO comments VALUES (?, ?, ?)", kind, name, text)
+
+    def comments(self, kind: str) -> dict[str, str]:
+        """Return what was said of things of a kind, by name."""
+        return dict(self.rows("SELECT name, text FROM comments WHERE kind = ?", kind))
+
     def forget(self, definitions: list[tuple[str, str]], queries: list[str]) -> None:
         """Drop definitions (kind, name) and queries, all or none of them: a CASCADE is one change."""
         with self.change():
@@ -298,8 +349,13 @@ class Store:
                     self.write(f"DELETE FROM {table} WHERE stream IN ({numbers})", kind, name)
                 self.write("DELETE FROM definitions WHERE kind = ? AND name = ?", kind, name)
                 self.write("DELETE FROM sources WHERE ? = 'function' AND name = ?", kind, name)
+                self.write("DELETE FROM comments WHERE kind = ? AND name = ?", kind, name)
+                for column in self.columns_of(name) if kind == "stream" else ():
+                    self.write("DELETE FROM definitions WHERE position = ?", column.position)
             for name in queries:
                 self.write("DELETE FROM queries WHERE name = ?", name)
+                self.write("DELETE FROM comments WHERE kind = 'query' AND name = ?", name)
+                self.write("DELETE FROM widths WHERE query = ?", name)
 
     # --- changes ---
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
+from millstream.engine.flow.sources import fitted
 from millstream.engine.ingest.quick import joined
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import ChannelSchema, Credit, Ping, Pong, Train
@@ -137,7 +138,7 @@ class WaitingTrains:
         # Of what is shed each publisher is told its own part, so what may be shed enters publisher by publisher.
         for runs in [[run] for run in self.runs] if self.intake.sheds else [self.runs]:
             try:
-                taken = self.intake.take_good(_joined(runs), sum([run.rows for run in runs]))
+                taken = self.intake.take_good(self._joined(runs), sum([run.rows for run in runs]))
             except StorageError as error:
                 for channel in dict.fromkeys([run.channel for run in runs]):
                     channel.refuse(error)
@@ -147,10 +148,11 @@ class WaitingTrains:
                 mine = PublishOutcome(run.rows, position=position, shed=taken.shed if run is runs[-1] else None, place=taken.place)
                 run.channel.count_run(run, mine if not taken.rejected else PublishOutcome(0, taken.rejections, run.rows))
 
-
-def _joined(runs: list[TrainRun]) -> list[Column]:
-    parts = [part for run in runs for part in run.parts]
-    return [joined(same) for same in zip(*parts, strict=True)]
+    def _joined(self, runs: list[TrainRun]) -> list[Column]:
+        parts = [part for run in runs for part in run.parts]
+        if len({len(part) for part in parts}) > 1:  # of publishers that know all columns of the stream, and that do not
+            parts = [fitted(part, self.intake.definition.schema) for part in parts]
+        return [joined(same) for same in zip(*parts, strict=True)]
 
 
 def _positions(runs: list[TrainRun], taken: PublishOutcome) -> Iterator[int | None]:

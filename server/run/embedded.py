@@ -22,6 +22,7 @@ from millstream.engine.data.train import Int64Array
 from millstream.engine.flow.sources import MergedPart
 from millstream.engine.language.parse import parse_script, placed_in_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
+from millstream.protocol.values.names import MAP_HINT
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.names import SHARING_DEFAULT
 from millstream.scheduler.spec import PolicySpec
@@ -45,9 +46,10 @@ if TYPE_CHECKING:
     from millstream.server.host.intake import StreamIntake
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
-TIME_FORMAT_HINT = "--time-format says how a file writes times, as in --time-format '%d.%m.%Y %H:%M'"
+IN_ORDER_HINT = (
+    "the files of a folder or pattern are read one after the other, by name; to merge them by event time, give each an --input of its own"
+)
 REASONS_SHOWN_MAX = 5
-MAP_HINT = "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ class _Run:
             name = f"q{self.bare}"
         outcome = self.host.execute(statement, Context(self.owner, text, name))
         if isinstance(statement, SelectStatement | CreateQuery) and "query" in outcome.info:
-            self.shown.append(str(outcome.info["query"]))
+            if str(outcome.info["query"]) not in self.shown:
+                self.shown.append(str(outcome.info["query"]))
         elif outcome.answer is not None:
             self.shown.append(replace(outcome.answer, name=" ".join(text.split())))
             self.outcomes.messages += outcome.notices
@@ -192,9 +195,9 @@ class _Run:
                 self.outcomes.messages += file.told()
                 self._came(file.intake.name, file.rows, file.refused)
                 if file.rows == file.refused:
-                    reasons = [reason for _, reason in file.first_refusals]
-                    self.hints |= {MAP_HINT for reason in reasons if reason.endswith("is missing")}
-                    self.hints |= {TIME_FORMAT_HINT for reason in reasons if " is not TIMESTAMP (" in reason}
+                    from millstream.protocol.values.mapping import hints  # only a failed run needs it
+
+                    self.hints.update(hints([reason for _, reason in file.first_refusals]))
 
     def _column_maps(self, intakes: Sequence[StreamIntake]) -> dict[str, ColumnMap]:
         if not (self.replay.maps or self.replay.time_formats):
@@ -325,9 +328,12 @@ class _Run:
         for shown in self.shown:
             outcomes.results.append(shown if isinstance(shown, NamedResult) else collector.result(shown))
         for name in [s for s in self.shown if isinstance(s, str)]:
-            told = [f"{count} {word.replace('_', ' ')}" for word, count in self._counts(name).items() if count]
+            counts = self._counts(name)
+            told = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count]
             if told:
                 outcomes.messages.append(f"{name}: {', '.join(told)}")
+            if counts["late"] and any(isinstance(source, Sequence) for _, source in self.replay.inputs):
+                self.hints.add(IN_ORDER_HINT)
         outcomes.messages += collector.messages
         useless = [f"{name}: none of {rows} rows was accepted" for name, (rows, refused) in self.came.items() if 0 < rows == refused]
         outcomes.messages += sorted(self.hints)

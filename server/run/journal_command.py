@@ -90,7 +90,9 @@ def show(directory: Path, streams: tuple[str, ...], format_: str, arrival: bool,
                 raise click.ClickException(f"the journal keeps no stream or table {name}; it keeps {', '.join(kept) or 'none'}")
         rows = _Rows(files, arrival, limit)
         results = [
-            NamedResult(name, rows.schema(schema), rows.batches(number, schema)) for name in wanted for number, schema in [kept[name]]
+            NamedResult(name, rows.schema(schema), rows.batches(number, schema, added))
+            for name in wanted
+            for number, schema, added in [kept[name]]
         ]
         write_results(results, format_, sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -101,11 +103,15 @@ def show(directory: Path, streams: tuple[str, ...], format_: str, arrival: bool,
         sys.exit(1)
 
 
-def _kept_streams(files: JournalFiles, catalogue: CatalogueCopy) -> dict[str, tuple[int, Schema]]:
-    """Return number and columns of each stream and table that is defined, by name, as far as the journal has anything of it."""
+def _kept_streams(files: JournalFiles, catalogue: CatalogueCopy) -> dict[str, tuple[int, Schema, int]]:
+    """Return number, columns and how many of these were added of each stream and table that is defined, by name.
+
+    Those of which the journal has nothing are left out.
+    """
+    from millstream.engine.data.schema import Schema
     from millstream.engine.flow.relations import change_schema
     from millstream.engine.language.parse import parse_statement
-    from millstream.engine.language.statements import CreateStream, CreateTable
+    from millstream.engine.language.statements import AlterStream, CreateStream, CreateTable
     from millstream.server.journal.records import DEFINITION
 
     known = {d.position: d.statement for d in catalogue.definitions}
@@ -114,13 +120,18 @@ def _kept_streams(files: JournalFiles, catalogue: CatalogueCopy) -> dict[str, tu
         numbers.add(record.stream)
         if record.kind == DEFINITION and not catalogue.is_whole:
             known.setdefault(record.stream, record.meta["statement"])
-    kept: dict[str, tuple[int, Schema]] = {}
-    for number in sorted(numbers & known.keys()):
+    kept: dict[str, tuple[int, Schema, int]] = {}
+    for number in sorted(known):
         statement = parse_statement(known[number])
+        if isinstance(statement, AlterStream) and statement.name.text in kept:
+            of, schema, added = kept[statement.name.text]
+            kept[statement.name.text] = (of, Schema((*schema.fields, *statement.columns)), added + len(statement.columns))
+        if number not in numbers:
+            continue
         if isinstance(statement, CreateStream):
-            kept[statement.definition.name] = (number, statement.definition.schema)
+            kept[statement.definition.name] = (number, statement.definition.schema, 0)
         elif isinstance(statement, CreateTable):
-            kept[statement.definition.name] = (number, change_schema(statement.definition.schema))
+            kept[statement.definition.name] = (number, change_schema(statement.definition.schema), 0)
     return kept
 
 
@@ -139,7 +150,7 @@ class _Rows:
         before = [Field("arrival", BIGINT), Field("arrived_at", TIMESTAMP)] if self._arrival else []
         return Schema((*before, *schema.fields))
 
-    def batches(self, number: int, schema: Schema) -> Iterator[Any]:
+    def batches(self, number: int, schema: Schema, added: int) -> Iterator[Any]:
         import pyarrow as pa
         from millstream.engine.data.arrow import arrow_schema, column_to_arrow
         from millstream.server.journal.records import ROWS
@@ -148,7 +159,7 @@ class _Rows:
         for record in (r for reading in self._files.readings() for r in reading.records):
             if record.kind != ROWS or record.stream != number or left == 0:
                 continue
-            columns = [column_to_arrow(c) for c in record.columns(schema)]
+            columns = [column_to_arrow(c) for c in record.columns(schema, added)]
             batch = pa.record_batch([*self._arrivals(record.lo, record.hi, record.now_us, whole), *columns], schema=whole)
             batch = batch if left is None else batch.slice(0, left)
             left = None if left is None else left - batch.num_rows

@@ -129,7 +129,8 @@ class Collector:
     def query_began(self, query: Query) -> None:
         """Make room for the results."""
         if query.kind is QueryKind.SELECT:
-            self.batches.setdefault(query.name, [])
+            if query.run == 1:  # one of the same name may have been dropped or replaced
+                self.batches[query.name], self.placed[query.name] = [], []
             self.schemas[query.name] = query.planned.physical.schema
 
     def results(self, query: Query, train: Train) -> None:

@@ -27,6 +27,13 @@ def _of_connectors(host: Any, statement: Any, context: Any) -> Outcome:
     return OF_CONNECTORS[type(statement)](host, statement, context)
 
 
+def _of_alterations(host: Any, statement: Any, context: Any) -> Outcome:
+    """Execute an ALTER or a COMMENT ON."""
+    from millstream.server.statements.alterations import EXECUTORS as OF_ALTERATIONS  # loaded by the first of them
+
+    return OF_ALTERATIONS[type(statement)](host, statement, context)
+
+
 EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.SelectStatement: select,
     say.Fetch: fetch,
@@ -39,6 +46,9 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.InsertValues: insert_values,
     say.InsertSelect: insert_select,
     say.ChangeQuery: change_query,
+    say.AlterStream: _of_alterations,
+    say.AlterQuery: _of_alterations,
+    say.CommentOn: _of_alterations,
     say.Drop: drop,
     say.Show: show,
     say.Describe: describe,

@@ -27,12 +27,12 @@ def preparing_of(host: EngineHost, statement: Statement) -> Preparing | None:
     """
     if isinstance(statement, CreateTable):
         table = statement.definition
-        if table.file is None or host.catalog.find(table.name) is not None:
+        if table.file is None or (host.catalog.find(table.name) is not None and not statement.or_replace):
             return None
         return lambda given_up: read_table_file(host, table, given_up)
     if isinstance(statement, CreateFunction):
         function = statement.definition
-        if host.catalog.find_function(function.name) is not None:
+        if host.catalog.find_function(function.name) is not None and not statement.or_replace:
             return None
         return lambda given_up: load_function(host, function, given_up)
     return None

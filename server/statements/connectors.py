@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
@@ -34,7 +35,8 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
     definition = statement.definition
     kind, name = definition.kind, definition.name
     connectors = host.connectors
-    if statement.if_not_exists and connectors.find(kind, name) is not None:
+    found = connectors.find(kind, name)
+    if statement.if_not_exists and found is not None:
         return said(f"{kind.noun} {name} already exists")
     if host.runtime.scheduler is None:
         raise Unsupported(f"a run in virtual time has no {kind.noun}s", hint="create it on a running server")
@@ -43,6 +45,10 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
             host.intake(definition.target)
         else:
             host.queries.get(definition.target)
+    if statement.or_replace and found is not None:
+        from millstream.server.statements.replacing import replace_connector  # loaded by the first that is replaced
+
+        return replace_connector(host, found, definition, context.text.strip())
     made = Connector(definition)
     if context.restoring:
         made.is_paused = host.store.note(_note(kind, name, "paused")) == "yes"
@@ -53,7 +59,7 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
         if not context.restoring:
             host.store.add_definition(kind.noun, name, context.text.strip())
             _forget_notes(host, kind, name)
-    return said(f"{kind.noun} {name} created")
+    return said(f"{kind.noun} {name} created; SHOW {kind.value}S says how it fares")
 
 
 def _forget_notes(host: EngineHost, kind: ConnectorKind, name: str) -> None:
@@ -117,7 +123,9 @@ def shown(host: EngineHost, kind: ConnectorKind) -> Outcome:
     columns += [("rows", "BIGINT"), ("refused", "BIGINT"), ("rows_per_s", "DOUBLE"), ("lag_messages", "BIGINT"), ("lag_s", "DOUBLE")]
     columns += [("restarts", "BIGINT"), ("last_error", "TEXT"), ("promise", "TEXT")]
     columns += [("options", "TEXT"), ("options_json", "TEXT"), ("token", "TEXT")]
-    return table(columns, rows, f"name {'stream' if is_source else 'query'} connector state rows lag_messages last_error")
+    outcome = table(columns, rows, f"name {'stream' if is_source else 'query'} connector state rows lag_messages last_error")
+    errors = [(one.definition.name, one.report["last_error"]) for one in host.connectors.of(kind) if one.report.get("last_error")]
+    return replace(outcome, notices=tuple(f"{name}: {error}" for name, error in errors))
 
 
 def explain_connector(host: EngineHost, statement: ExplainConnector, context: Context) -> Outcome:
@@ -133,7 +141,7 @@ def explain_connector(host: EngineHost, statement: ExplainConnector, context: Co
     ]
     if found.report.get("last_error"):
         lines.append(f"last error: {found.report['last_error']}")
-    return table([("line", "TEXT")], [(line,) for line in lines])
+    return table([("explanation", "TEXT")], [(line,) for line in lines])
 
 
 EXECUTORS: dict[type[Any], Callable[[Any, Any, Any], Outcome]] = {

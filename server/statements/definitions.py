@@ -25,6 +25,10 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"stream {definition.name} already exists")
+    if statement.or_replace and host.catalog.find(definition.name) is not None:
+        from millstream.server.statements.replacing import replace_stream  # here and below: loaded by the first that is replaced
+
+        return replace_stream(host, definition)
     host.check_durable(f"stream {definition.name}", definition.durability)
     sides = side_streams.definitions_for(host.catalog, definition)
     if not context.restoring:
@@ -70,6 +74,14 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     if not context.restoring:
         host.check_relation_names(statement.name)
     query = Query(statement.name, planned, QueryKind.DERIVED, text=statement.text, target=statement.name)
+    if statement.or_replace and host.catalog.find(statement.name) is not None:
+        old = host.derived.get(statement.name)
+        if old is not None and (old.text, old.widths, old.failure) == (statement.text, {}, None):
+            return said(f"stream {statement.name} is as it was")
+        from millstream.server.statements.replacing import replace_derived
+
+        replace_derived(host, derived, query, context.text.strip())
+        return said(f"stream {statement.name} replaced", *planned.notes)
     with host.store.change() as change:
         host.catalog.add(derived)
         change.back(lambda: host.catalog.drop_relation(statement.name))
@@ -88,11 +100,20 @@ def create_table(host: EngineHost, statement: CreateTable, context: Context) -> 
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"table {definition.name} already exists")
     host.check_durable(f"table {definition.name}", definition.durability)
+    replaces = statement.or_replace and host.catalog.find(definition.name) is not None
+    if replaces and definition.file is None and host.catalog.find(definition.name) == definition:
+        return said(f"table {definition.name} is as it was")
     if not context.restoring:
         host.check_relation_names(definition.name)
         if definition.schema.position("op") is not None:
             message = f"table {definition.name} cannot have a column op: in published rows, op = '-' deletes a row"
             raise InvalidDefinition(message, hint="choose another name for the column")
+    if replaces:
+        from millstream.server.statements.replacing import replace_table
+
+        rows = None if definition.file is None else context.prepared or read_table_file(host, definition)
+        replace_table(host, definition, rows, context.text.strip())
+        return said(f"table {definition.name} replaced", *([] if rows is None else rows.notices))
     notices = [f"table {definition.name} created"]
     with host.store.change():
         intake = _opened_later(host, "table", definition, context)
@@ -100,12 +121,7 @@ def create_table(host: EngineHost, statement: CreateTable, context: Context) -> 
             notices += _filled(intake, context.prepared or read_table_file(host, definition))
             if intake.is_sync and host.journaling is not None:
                 host.journaling.wait_safe()
-    if definition.fresh_min is not None and host.refresh_rules is not None:
-        if host.refresh is None:
-            from millstream.server.watch.refreshing import Refreshing
-
-            host.refresh = Refreshing(host, *host.refresh_rules)
-        host.refresh.begin(definition)
+    host.begin_polling(definition)
     return said(*notices)
 
 
@@ -122,6 +138,14 @@ def create_class(host: EngineHost, statement: CreateClass, context: Context) -> 
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find_class(definition.name) is not None:
         return said(f"class {definition.name} already exists")
+    found = host.catalog.find_class(definition.name) if statement.or_replace else None
+    if found == definition:
+        return said(f"class {definition.name} is as it was")
+    if found is not None:
+        from millstream.server.statements.replacing import replace_class
+
+        replace_class(host, definition, context.text.strip(), restoring=context.restoring)
+        return said(f"class {definition.name} replaced")
     with host.store.change() as change:
         host.catalog.add(definition)
         host.register_class(definition)

@@ -29,7 +29,7 @@ def drop(host: EngineHost, statement: Drop, context: Context) -> Outcome:
 
 def _drop_query(host: EngineHost, statement: Drop) -> Outcome:
     query = host.queries.get(statement.name.text)
-    _check_connectors(host, ConnectorKind.SINK, f"query {query.name}", query.name)
+    check_connectors(host, ConnectorKind.SINK, f"query {query.name}", query.name)
     running.strike(host, query)
     return said(f"query {query.name} dropped")
 
@@ -74,7 +74,7 @@ def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
         is_a = noun_of(found)
         raise UnknownName(f"{name} is a {is_a}", hint=f"write DROP {is_a.upper()} {name}")
     _check_side_outputs(host, name)
-    _check_connectors(host, ConnectorKind.SOURCE, f"{noun_of(found)} {name}", name)
+    check_connectors(host, ConnectorKind.SOURCE, f"{noun_of(found)} {name}", name)
     feeders = [q for q in host.queries if q.target == name]
     readers = [*host.catalog.dependents(name), *(q.name for q in feeders)]
     if readers and not statement.cascade:
@@ -88,8 +88,8 @@ def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
     return said(*dropped.notices)
 
 
-def _check_connectors(host: EngineHost, kind: ConnectorKind, what: str, target: str) -> None:
-    """What a source fills or a sink reads is dropped after it: they run elsewhere, and may be at work."""
+def check_connectors(host: EngineHost, kind: ConnectorKind, what: str, target: str) -> None:
+    """Raise InUse for what a source fills or a sink reads: it is dropped after those, which run elsewhere and may be at work."""
     users = host.connectors.users_of(kind, target) if host.has_connectors else []
     if users:
         verb = "filled by source" if kind is ConnectorKind.SOURCE else "read by sink"

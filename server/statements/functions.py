@@ -32,6 +32,18 @@ def create_function(host: EngineHost, statement: CreateFunction, context: Contex
     process: FunctionProcess = context.prepared or load_function(host, definition, stored=context.restoring)
     digest = hashlib.sha256(process.source.encode()).hexdigest()
     function = UserFunction(definition.name, definition.parameters, definition.result, definition.limit_us, digest, process)
+    found = host.catalog.find_function(definition.name) if statement.or_replace else None
+    if found == function:
+        process.close()
+        return said(f"function {definition.name} is as it was")
+    if found is not None:
+        from millstream.server.statements.replacing import replace_function  # loaded by the first that is replaced
+
+        try:
+            return replace_function(host, function, process, context.text.strip())
+        except BaseException:
+            process.close()
+            raise
     with host.store.change() as change:
         change.back(process.close)
         host.catalog.add(function)

@@ -49,13 +49,23 @@ def show_operators(host: EngineHost) -> Outcome:
     producers = {id(log): int(operator.id) for operator in operators for log in operator.outputs}
     streams: dict[int, str] = {}
     for name, source in list(network.sources.items()):
-        streams |= {id(log): name for log in (source.log, *(shed.log for shed in list(source.shed_logs.values())))}
+        streams |= {id(log): name for log in (*source.whole_logs, *(shed.log for shed in list(source.shed_logs.values())))}
+    scheduler = host.runtime.scheduler
+    standings = {} if scheduler is None else scheduler.ask(lambda core: core.standings())
     rows = []
     for operator in operators:
         logs = [id(cursor.log) for cursor in operator.inputs]
         read = list(dict.fromkeys(streams[log] for log in logs if log in streams))
         behind = list(dict.fromkeys(producers[log] for log in logs if log in producers))
         served = [query.node.name for query in network.queries_served(operator.id)]
-        rows.append((*operator_row(operator), read, behind, served))
-    columns = [*OPERATOR_COLUMNS, ("reads_streams", "TEXT[]"), ("reads_operators", "BIGINT[]"), ("serves", "TEXT[]")]
+        unit, rank = standings.get(operator.id, (None, None))
+        rows.append((*operator_row(operator), unit, rank, read, behind, served))
+    columns = [
+        *OPERATOR_COLUMNS,
+        ("unit", "BIGINT"),
+        ("rank", "DOUBLE"),
+        ("reads_streams", "TEXT[]"),
+        ("reads_operators", "BIGINT[]"),
+        ("serves", "TEXT[]"),
+    ]
     return table(columns, rows, "operator kind queries rows_in rows_out cost_us_per_row waiting state_bytes serves")

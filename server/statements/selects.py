@@ -48,25 +48,44 @@ def create_query(host: EngineHost, statement: CreateQuery, context: Context) -> 
     """Start a durable query."""
     if statement.if_not_exists and host.queries.find(statement.name) is not None:
         return said(f"query {statement.name} already exists", query=statement.name)
-    name = host.check_query_name(statement.name)
+    old = host.queries.find(statement.name) if statement.or_replace else None
+    if old is not None and not (old.is_durable and old.kind is QueryKind.SELECT):
+        old = None  # the name is taken
+    name = host.check_query_name(statement.name) if old is None else old.name
     options = {option.name: option.value for option in statement.options}
+    if old is not None and (old.text, old.options, old.widths, old.failure) == (statement.text, options, {}, None):
+        return said(f"query {name} is as it was", query=name, continuous=True, durable=True)
     planned = running.plan(host, statement.query, options, statement.text)
     query = Query(name, planned, text=statement.text, options=options)
     _take_times(query, planned)
-    host.store.add_query(
-        StoredQuery(name, text=statement.text, options=options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
-    )
-    return _entered(host, query, planned)
+    with host.store.change():
+        if old is not None:
+            from millstream.server.statements.replacing import replace_query  # loaded by the first that is replaced
+
+            replace_query(host, old, query)
+        host.store.add_query(
+            StoredQuery(name, text=statement.text, options=options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
+        )
+        if old is None:
+            return _entered(host, query, planned)
+    begins = "it begins anew with the rows from now on"
+    return said(f"query {name} replaced: {begins}", *planned.notes, *planned.physical.notes, query=name, continuous=True, durable=True)
 
 
-def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -> Outcome:
+def insert_select(
+    host: EngineHost, statement: InsertSelect, context: Context, options: dict[str, Any] | None = None, widths: dict[str, int] | None = None
+) -> Outcome:
     """Start a durable query whose results enter a stream."""
     target = host.intake(statement.name.text)
-    planned = running.plan(host, statement.query, {}, statement.text)
+    planned = running.plan(host, statement.query, options or {}, statement.text, widths)
     _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
-    assignment = ColumnAssignment(target.table or target.definition, [c.text for c in statement.columns], planned.physical.schema)
+    into, names = target.table or target.definition, [c.text for c in statement.columns]
+    if context.restoring and not names:  # it took the columns that the stream had then
+        names = list(into.schema.names[: len(planned.physical.schema)])
+    assignment = ColumnAssignment(into, names, planned.physical.schema)
     name = context.name or host.queries.next_name(host.catalog.find, "insert")
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, target=target.name, assignment=assignment)
+    query.options, query.widths = options or {}, widths or {}
     if not context.restoring:
         host.store.add_query(StoredQuery(name, text=context.text.strip()))
         query.unfed = []
@@ -125,14 +144,15 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
 def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
     """Bring a stored query back in the state its user wants."""
     statement = parse_statement(stored.text) if stored.text is not None else None
+    widths = host.store.widths_of(stored.name)
     if isinstance(statement, InsertSelect):
-        insert_select(host, statement, context)
+        insert_select(host, statement, context, stored.options, widths)
         return
     source: Any = statement if statement is not None else stored.plan
-    planned = running.plan(host, source, stored.options, stored.text)
+    planned = running.plan(host, source, stored.options, stored.text, widths)
     query = Query(
         stored.name, planned, text=stored.text, plan=stored.plan, options=stored.options,
-        start_at_us=stored.start_at_us, lifetime_us=stored.lifetime_us,
+        start_at_us=stored.start_at_us, lifetime_us=planned.physical.options.lifetime_us or stored.lifetime_us, widths=widths,
     )  # fmt: skip
     running.enter(host, query, start=stored.desired != "stopped")
     if stored.desired == "paused" and host.recovery is not None:

@@ -70,9 +70,29 @@ POLL_COLUMNS = (
 _DESCRIBED = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "BOOLEAN", False], ["note", "TEXT", True]]
 
 
+_COMMENTED = {
+    ShowWhat.STREAMS: "stream",
+    ShowWhat.TABLES: "table",
+    ShowWhat.QUERIES: "query",
+    ShowWhat.CLASSES: "class",
+    ShowWhat.FUNCTIONS: "function",
+    ShowWhat.SOURCES: "source",
+    ShowWhat.SINKS: "sink",
+}
+"""What COMMENT ON may speak of: a last column says what it said."""
+
+
 def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
     """Return the table asked for."""
-    return _SHOWN[statement.what](host)
+    shown = _SHOWN[statement.what](host)
+    kind = _COMMENTED.get(statement.what)
+    if kind is None:
+        return shown
+    comments = host.store.comments(kind)
+    values = [[*row, comments.get(row[0])] for row in shown.values]
+    first = shown.info.get("first", [])
+    info = {**shown.info, "first": [*first, "comment"]} if first and comments else shown.info
+    return Outcome([*shown.columns, ["comment", "TEXT", True]], values, shown.notices, info)
 
 
 def _connectors(host: EngineHost, kind: ConnectorKind) -> Outcome:
@@ -195,8 +215,8 @@ def _policies(host: EngineHost) -> Outcome:
     answer = table(columns, rows, "name in_use summary")
     if used.name == host.policy.name:
         return answer
-    failed = f"{host.policy.name}, which was set last, failed; the server's log says why (policy_failed)"
-    return Outcome(answer.columns, answer.values, (failed,), answer.info)
+    reason = host.policy_failure or "the server's log says why (policy_failed)"
+    return Outcome(answer.columns, answer.values, (f"{host.policy.name}, which was set last, failed: {reason}",), answer.info)
 
 
 def _sharing(host: EngineHost) -> Outcome:

@@ -121,6 +121,7 @@ def test_a_server_that_is_starting_on_this_machine_is_waited_for() -> None:
     ("arguments", "exit_code", "said"),
     [
         (("nonsense",), 2, "No such command 'nonsense'."),
+        (("runn",), 2, "No such command 'runn'. Did you mean run?"),
         (("simulate", "nowhere.toml"), 2, "Invalid value for 'WORKLOAD': File 'nowhere.toml' does not exist."),
         (("simulate", "{load}", "--policy", "best"), 1, "unknown policy 'best'; known are "),
         (("advise", "{load}", "--policy", "best"), 1, "unknown policy 'best'; known are "),
@@ -374,6 +375,13 @@ def test_policies_are_listed_and_the_one_in_use_is_shown(threaded: ThreadedServe
     assert run("policy", "show", "x")[0] == 1
 
 
+def test_an_explanation_is_lines_of_text_unless_a_format_is_given(threaded: ThreadedServer, run: Run) -> None:
+    lines = [["Operators"], ['  1: source "s", all']]
+    threaded.server.answers["EXPLAIN q"] = lambda request: m.Reply(request, [["explanation", "TEXT", False]], lines)
+    assert run("sql", "-c", "EXPLAIN q")[1] == 'Operators\n  1: source "s", all\n'
+    assert run("sql", "-c", "EXPLAIN q", "--format", "csv")[1] == 'explanation\nOperators\n"  1: source ""s"", all"\n'
+
+
 CSV = b'k,t\n1,"a,b"\nx,c\n3,\n4\n5,""\n'
 
 
@@ -383,8 +391,8 @@ def test_publish_counts_and_names_the_refused_lines(threaded: ThreadedServer, ru
     assert threaded.server.rows["s"] == [[1, "a,b"], [3, None], [5, ""]]
     assert err.splitlines() == [
         "s: 3 rows accepted, 2 refused",
-        "  line 5: has 1 fields, the header has 2",
         "  line 3: k is BIGINT, not str",
+        "  line 5: 1 field where the header has 2",
     ]
 
 

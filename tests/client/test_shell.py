@@ -50,6 +50,14 @@ def test_a_statement_may_span_lines_and_ends_with_a_semicolon(
     assert "CREATE STREAM" in (tmp_path / "millstream" / "history").read_text()
 
 
+def test_a_command_with_a_backslash_needs_no_semicolon(
+    threaded: ThreadedServer, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    type_into(client, "\\d\rexit\r")
+    assert "\\d" in [event.text for event in threaded.server.heard if isinstance(event, m.Statement)]
+
+
 def test_ctrl_c_clears_the_line_and_ctrl_d_leaves(client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     type_into(client, "garbage\x03\x04")

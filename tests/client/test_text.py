@@ -98,7 +98,7 @@ QUIRK_ROWS = [
     (5, ["3", ""]),
     (6, ["4", None]),
     (8, ["5", 'say "hi"']),
-    (9, "has 3 fields, the header has 2"),
+    (9, "3 fields where the header has 2"),
     (10, ["7", "last"]),
 ]
 
@@ -136,7 +136,7 @@ def test_csv_values_get_the_types_of_the_stream_where_their_text_says_so() -> No
     ]
     assert read.rows[1] == {"s": "", "k": "x", "v": -math.inf, "d": None, "b": "no"}
     assert read.rows[2] == {"s": None, "k": "1_0", "v": "nan", "d": "1", "b": None}
-    assert (read.lines, read.refused) == ([2, 3, 4], [(5, "has 2 fields, the header has 6")])
+    assert (read.lines, read.refused) == ([2, 3, 4], [(5, "2 fields where the header has 6")])
     assert read.notes == ["left out column more, which the stream does not have"]
 
 
@@ -276,3 +276,14 @@ def test_a_frame_with_a_column_of_several_types_is_refused_with_its_name() -> No
     with pytest.raises(MillstreamError, match=r"cannot publish this frame: .*column a") as caught:
         to_table(pd.DataFrame({"a": [1, "x"]}))
     assert caught.value.code == "data"
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_the_header_of_csv_tells_the_separator(separator: str, size: int) -> None:
+    text = f'n{separator}t\n1{separator}"a{separator}b"\n2{separator}0,5\n'.encode()
+    reader, rows = CsvInput(parse_schema([["n", "BIGINT", True], ["t", "TEXT", True]])), []
+    for at in range(0, len(text), size):
+        rows += reader.feed(text[at : at + size]).rows
+    rows += reader.feed(b"", last=True).rows
+    assert rows == [{"n": 1, "t": f"a{separator}b"}, {"n": 2, "t": "0,5"}]

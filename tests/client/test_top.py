@@ -64,6 +64,7 @@ def queries(count: int, accepted: int) -> list[dict[str, Any]]:
             "accepted": accepted * (i + 1),
             "results": accepted // 10,
             "queued": i,
+            "late": 0,
             "shed": 0,
             "latency_p99_ms": 28.677928868493307 / (i + 1),
             "latency_ms": None,
@@ -192,7 +193,7 @@ def test_plain_text_cuts_nothing_and_leaves_out_what_is_unknown() -> None:
     lines = text.splitlines()
     assert lines[:2] == ["millstream 9 at there", "policy fcfs (level=query)"]
     head = lines[lines.index("QUERIES") + 1].split()
-    assert head == ["query", "state", "class", "queued", "p99", "target", "shed", "memory", "results", "slowdown", "utility"]
+    assert head == ["query", "state", "class", "queued", "late", "p99", "target", "shed", "memory", "results", "slowdown", "utility"]
     assert any(line.split()[:4] == ["query_000", "running", "default", "0"] and "28.7 ms" in line for line in lines)
     assert "SELECT" not in text
 
@@ -288,7 +289,7 @@ def test_a_small_terminal_shows_one_pane_and_the_names_of_all() -> None:
             "KiB",
         ]
         assert lines[2].strip() == "1 Queries (3)   2 Streams (1)   3 Classes and policy (1)   4 Workers"
-        assert lines[3].split()[:9] == ["query", "state", "class", "in", "out", "queued", "p99", "target", "shed"]
+        assert lines[3].split()[:9] == ["query", "state", "class", "in", "out", "queued", "late", "p99", "target"]
         assert lines[4].split()[:6] == ["query_000", "running", "default", "1k/s", "100/s", "0"]
         assert "q Leave" in lines[23]
         for key, words in (("2", "readings"), ("3", "300 ms"), ("4", "worker 2"), ("1", "query_002")):
@@ -369,12 +370,12 @@ def test_keys_sort_turn_round_and_filter() -> None:
         await pilot.press("r")
         await pilot.pause()
         assert keys(app) == ["query_002", "query_001", "query_000"]
-        for _ in range(6):
+        for _ in range(7):
             await pilot.press("s")
         await pilot.pause()
         assert "p99↓" in seen(app)[3]
         assert keys(app) == ["query_000", "query_001", "query_002"]
-        await pilot.press("S")
+        await pilot.press("S", "S")
         await pilot.pause()
         assert "queued↓" in seen(app)[3]
         assert keys(app) == ["query_002", "query_001", "query_000"]

@@ -74,6 +74,10 @@ def test_csv_and_text_give_values_the_types_of_their_columns() -> None:
     assert rows(of_file, format="csv") == [{"sensor": "p", "v": 1.5}, {"sensor": "q"}, {"sensor": "r"}]
     assert rows(of_file[:1], format="csv", columns="n = payload.other") == [{"n": 9}]
     assert rows(of_file[:1], format="csv", header="n, sensor, v") == [{"n": 9, "sensor": "p", "v": 1.5}]
+    of_sheet = [Message(b"p;1.5;3.6.2024 14:05", header=b"sensor;v;ts"), Message(b"p;1.5;14:05", header=b"sensor;v;ts")]
+    read, refused = rows(of_sheet, format="csv", time_format="%d.%m.%Y %H:%M")
+    assert read == {"sensor": "p", "v": 1.5, "ts": "2024-06-03T14:05"}
+    assert [name for name in refused if "column ts: '14:05' does not have the time format" in name]
     assert rows([Message(b"temp plant-7=21.5C")], format="text", pattern=r"(?P<sensor>[\w-]+)=(?P<v>[0-9.]+)C") == [
         {"sensor": "plant-7", "v": 21.5}
     ]
@@ -87,7 +91,7 @@ def test_csv_and_text_give_values_the_types_of_their_columns() -> None:
         (b"[1]", {}, "not an object"),
         (b"\xff", {"format": "text", "pattern": "(?P<v>x)"}, "not UTF-8"),
         (b"y", {"format": "text", "pattern": "(?P<v>x)"}, "does not match"),
-        (b"1,2", {"format": "csv"}, "2 fields, the header has 4; header = 'a, b' names the fields: sensor, v, n, ts"),
+        (b"1,2", {"format": "csv"}, "2 fields where the header has 4; header = 'a, b' names the fields: sensor, v, n, ts"),
         (b'"', {"format": "csv"}, "not CSV"),
         (b"1" * (MESSAGE_BYTES_MAX + 1), {}, "are the most"),
     ],
@@ -230,3 +234,34 @@ def test_a_sink_keeps_what_it_has_written_before_it_is_much(
     client: Any = SimpleNamespace(subscribe=lambda query, **options: results)
     SinkRun("alerts", "hot", "{}", None, lambda: client)._move(client, connector, ConnectorOptions("alerts", {}))
     assert [len(part) for part in "".join(calls).split("f") if part] == kept
+
+
+def test_a_sink_that_failed_is_failing_until_the_other_side_has_taken_something() -> None:
+    batch = pa.record_batch([pa.array(["x"])], pa.schema([("v", pa.string())], {TOKEN: b"t"}))
+    states: list[str] = []
+    is_reached = False
+
+    def flush() -> None:
+        states.append(sink.report()["state"])
+        if not is_reached:
+            raise ConnectorError("cannot be reached")
+
+    def subscribe(query: str, **options: Any) -> Any:
+        items = iter([batch, None])
+        results = MagicMock()
+        results.__enter__.return_value = SimpleNamespace(
+            next_item=lambda timeout: next(items), end=SimpleNamespace(reason="finished", message=None)
+        )
+        return results
+
+    connector: Any = SimpleNamespace(promise="exactly once: x", open=lambda o, t: None, write=lambda b, t: None, flush=flush)
+    client: Any = SimpleNamespace(subscribe=subscribe)
+    sink = SinkRun("alerts", "hot", "{}", None, lambda: client)
+    sink._told["state"] = "failing"
+    with pytest.raises(ConnectorError):
+        sink._move(client, connector, ConnectorOptions("alerts", {}))
+    is_reached = True
+    sink._move(client, connector, ConnectorOptions("alerts", {}))
+    assert states[:2] == ["failing", "failing"]
+    assert sink.report()["state"] == "finished"
+    assert sink.report()["rows"] == 1

@@ -56,7 +56,7 @@ def test_definitions_and_wanted_states_survive_a_restart_and_secrets_are_names(t
                     await client.execute(
                         """REPORT SINK alerts '{"token": "t1", "state": "running", "rows": 3, "promise": "exactly once: x"}'"""
                     )
-                    told = [row["line"] for row in (await client.execute("EXPLAIN SINK alerts")).rows]
+                    told = [row["explanation"] for row in (await client.execute("EXPLAIN SINK alerts")).rows]
                     assert "promise: exactly once: x" in told
                 if life == 1:
                     await client.execute("RESUME SOURCE plant")

@@ -122,7 +122,8 @@ def test_queries_to_set_apart_are_told_with_the_statements() -> None:
     assert "or set 2 queries apart, with the policy cqc:inner=hr" in lines
     assert "  CREATE CLASS apart PRIORITY 1;" in lines
     assert """  SET POLICY "cqc" WITH (inner = 'hr');""" in lines
-    assert any('"dear.1", "odd ""one"""' in line for line in lines)
+    assert """  ALTER QUERY "dear.1" SET (class = 'apart');""" in lines
+    assert '  ALTER QUERY "odd ""one""" SET (class = \'apart\');' in lines
 
 
 def test_a_file_that_is_no_recording_is_refused_in_a_line(tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from millstream.client.errors import MillstreamError
 from millstream.engine.operators.contract import Operator
+from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import SchedulerCore
 
 from tests.support.live_server import Harness, rows_of, run, running
 
 STREAM = "CREATE STREAM s (ts BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s"
 COUNTED = "SELECT k, COUNT(*) AS n FROM s [RANGE 10 SECONDS SLIDE 5 SECONDS] GROUP BY k"
+RANK_WHAT_WAITS = ("edf", "fcfs")  # by the time of what is first: where nothing is, there is no rank
 SUMMED = "SELECT k, SUM(v) AS total FROM s [RANGE 20 SECONDS SLIDE 5 SECONDS] GROUP BY k"
 
 
@@ -160,6 +162,29 @@ def test_what_operators_hold_is_told_also_while_another_thread_changes_it(monkey
         assert [(row["state_rows"], row["state_bytes"]) for row in told] == [(None, 4_711)]
         for statement in ("EXPLAIN ANALYZE counted", "SHOW SHARING", "SHOW QUERIES"):
             await client.execute(statement)
+
+    run(test)
+
+
+def test_show_operators_tells_unit_and_rank_under_each_policy() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        for number in range(3):
+            await client.submit(f"SELECT k FROM s WHERE v > {number}", name=f"q{number}")
+        await client.publish("s", seconds(0, 10))
+        for policy in sorted(CATALOG.keys() - {"user"}):
+            await client.execute(f'SET POLICY "{policy}"')
+            told = (await client.execute("SHOW OPERATORS")).rows
+            assert all(isinstance(row["unit"], int) for row in told), policy
+            begun = {row["unit"]: row["rank"] for row in told}
+            scheduler = harness.server.application.host.runtime.scheduler
+            takes_turns = scheduler.ask(lambda core: core.ranking is None)
+            assert all(rank is None for rank in begun.values()) == (takes_turns or policy in RANK_WHAT_WAITS), policy
+            if policy == "hnr":
+                ranks = scheduler.ask(lambda core: core.ranking.rank(core.view, core._now_ns).tolist())
+                assert begun == dict(enumerate(ranks))
+                assert len(begun) == len(told)
 
     run(test)
 

@@ -23,6 +23,7 @@ from tests.property.oracle.nested_types import nested_columns, nested_row, neste
 from tests.property.oracle.over import over_query
 from tests.property.oracle.queries import (
     distinct_query,
+    empty_keys_query,
     empty_query,
     grouped_query,
     hopped_rows,
@@ -98,7 +99,7 @@ def local_time(seed: int, kept: Kept = None) -> Scenario:
 
 def selections(seed: int, kept: Kept = None) -> Scenario:
     scenario = one_stream(random.Random(seed), kept)
-    makers = [selection, selection, distinct_query, top_query, lag_query, hopped_rows, empty_query]
+    makers = [selection, selection, distinct_query, top_query, lag_query, hopped_rows, empty_query, empty_keys_query]
     scenario.queries = [scenario.choice.choice(makers)(scenario.choice, scenario.feed("s")) for _ in range(QUERIES)]
     return scenario
 

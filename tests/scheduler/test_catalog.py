@@ -19,6 +19,7 @@ TRAIN = TrainShape(count=1)
     ("text", "message"),
     [
         ("best", "unknown policy 'best'"),
+        ("hnrr", "unknown policy 'hnrr'; did you mean hnr?"),
         ("auto", "policy 'auto' is for the start of a server: fcfs, and cqc with a load manager"),
         ("lsf:selector=heap", "policy 'lsf' does not go with selector 'heap'"),
         ("hr:selector=calendar", "policy 'hr' does not go with selector 'calendar'"),
@@ -51,6 +52,7 @@ TRAIN = TrainShape(count=1)
         ("weighted-round-robin:leaf=0", "leaf=0.0 is not a positive number"),
         ("weighted-round-robin:join=nan", "join=nan is not a positive number"),
         ("hr:level", "policy option 'level' is not of the form key=value"),
+        ("user:mine.py", "policy option 'mine.py' is not of the form key=value; a file of your own is user:file=mine.py"),
     ],
 )
 def test_what_does_not_fit_is_refused(text: str, message: str) -> None:

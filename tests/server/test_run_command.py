@@ -257,7 +257,7 @@ def test_a_file_whose_columns_have_other_names_is_told_of_map(files: Path, name:
     (files / name).write_text(text, "utf-8")
     result = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, name))
     assert result.exit_code == 1
-    assert "--map STREAM.COLUMN=FILE_COLUMN fills a column from one of another name in the file" in result.stderr
+    assert "--map COLUMN=FILE_COLUMN fills a column from one of another name in the file" in result.stderr
     assert "--time-format" not in result.stderr
     mapped = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, name), "--map", "s.ts=time")
     assert (mapped.exit_code, "--map" in mapped.stderr) == (0, False)
@@ -270,3 +270,62 @@ def test_a_file_that_writes_times_in_a_way_of_its_own_is_told_of_time_format(fil
     assert result.exit_code == 1
     assert "--time-format says how a file writes times" in result.stderr
     assert run(files, script, *with_rows(files, "t.csv"), "--time-format", "%d.%m.%Y %H:%M").exit_code == 0
+
+
+def test_files_of_a_pattern_that_overlap_in_time_are_said_to_be_read_one_after_the_other(files: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (files / f"device_{name}").write_text("ts,v\n1,1\n5,2\n", "utf-8")
+    script = STREAM + "SELECT COUNT(*) AS n FROM s [RANGE 1 SECOND SLIDE 1 SECOND];"
+    late = run(files, script, "--input", f"s={files / 'device_*.csv'}")
+    assert "q1: 1 late" in late.stderr
+    assert "to merge them by event time, give each an --input of its own" in late.stderr
+    both = [argument for name in ("a.csv", "b.csv") for argument in ("--input", f"s={files / f'device_{name}'}")]
+    assert run(files, script, *both).stderr == ""
+
+
+def test_reasons_of_refusals_stand_on_lines_of_their_own(files: Path) -> None:
+    (files / "bad.csv").write_text("ts,v\n1,x\n2,y\n3,3\n", "utf-8")
+    told = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, "bad.csv")).stderr
+    assert told.splitlines() == [
+        "s: 2 of 3 rows refused:",
+        "  line 2: column v: 'x' is not INT",
+        "  line 3: column v: 'y' is not INT",
+    ]
+
+
+def test_a_map_without_an_input_says_what_is_missing(files: Path) -> None:
+    told = run(files, STREAM + "SELECT v FROM s;", "--map", "ts=t").stderr
+    assert told == "Error: --map names ts, which is not a column; there is no stream that a file fills: --input STREAM=FILE names both\n"
+    told = run(files, STREAM + "SELECT v FROM s;", "--time-format", "ms").stderr
+    assert told == "Error: --time-format: there is no stream that a file fills: --input STREAM=FILE names both\n"
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_the_header_of_a_csv_file_tells_its_separator(files: Path, separator: str) -> None:
+    (files / "sheet.csv").write_text(f'ts{separator}v\n1{separator}"2"\n2{separator}3,5\n', "utf-8")
+    found = run(files, "CREATE STREAM s (ts BIGINT, v TEXT) TIMESTAMP BY ts UNIT s;\nSELECT v FROM s;", *with_rows(files, "sheet.csv"))
+    assert found.stdout.splitlines()[2:4] == ["2", "3,5"]
+
+
+def test_numbers_with_a_decimal_comma_get_a_hint(files: Path) -> None:
+    (files / "sheet.csv").write_text("ts;x\n1;0,5\n2;1,5\n", "utf-8")
+    found = run(files, "CREATE STREAM s (ts BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT s;\nSELECT x FROM s;", *with_rows(files, "sheet.csv"))
+    assert found.exit_code == 1
+    assert "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one" in found.stderr
+
+
+def test_what_holds_for_many_files_is_said_once(files: Path) -> None:
+    for name in ("a", "b", "c"):
+        (files / f"part_{name}.csv").write_text(f"ts,v,{'more' if name == 'c' else 'extra'}\n1,1,1\n", "utf-8")
+    told = run(files, STREAM + "SELECT v FROM s;", "--input", f"s={files / 'part_*.csv'}").stderr
+    assert told.splitlines() == [
+        "part_a.csv and 1 more: left out column extra, which the stream does not have",
+        "part_c.csv: left out column more, which the stream does not have",
+    ]
+
+
+def test_local_times_of_parquet_need_a_zone_also_under_a_map(files: Path) -> None:
+    pq.write_table(pa.table({"when": pa.array([0], pa.timestamp("us")), "v": [1]}), files / "x.parquet")
+    told = ("--input", f"s={files / 'x.parquet'}", "--map", "ts=when")
+    assert "column when holds local time without a zone" in run(files, TIMED.format(zone=""), *told).stderr
+    assert run(files, TIMED.format(zone=" ZONE 'UTC'"), *told).exit_code == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from millstream.scheduler.simulation.plots import Line, Panel, draw
-from millstream.scheduler.simulation.simulate_command import RunProgress, simulate
+from millstream.scheduler.simulation.simulate_command import RunProgress, blocks_of, simulate
 
 from tests.simulation.test_workload_files import EXAMPLE
 
@@ -73,6 +73,15 @@ def test_another_seed_gives_other_outcomes(workload: Path) -> None:
 def test_the_table_has_a_line_a_policy(workload: Path) -> None:
     result = CliRunner().invoke(simulate, [str(workload), "--policy", "hr,hnr"])
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["policy", "hr", "hnr"]
+
+
+def test_a_table_wider_than_the_terminal_goes_on_below() -> None:
+    cells = [["policy", "load", "results", "p99"], ["hr", "0.5", "12 ±1", "3.5"], ["user:file=mine.py", "0.5", "12 ±1", "4.25"]]
+    whole = ["policy             load  results   p99", "hr                  0.5    12 ±1   3.5", "user:file=mine.py   0.5    12 ±1  4.25"]
+    assert [whole] == blocks_of(cells, 2, None) == blocks_of(cells, 2, 38)
+    for width in (37, 1):
+        assert [block[0] for block in blocks_of(cells, 2, width)] == ["policy             load  results", "policy             load   p99"]
+        assert [block[2] for block in blocks_of(cells, 2, width)] == ["user:file=mine.py   0.5    12 ±1", "user:file=mine.py   0.5  4.25"]
 
 
 @pytest.mark.slow

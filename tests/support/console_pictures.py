@@ -13,12 +13,11 @@ from typing import Any
 
 from PIL import Image
 
-from tests.support import live_server
-from tests.support.consoles import browser, console
+from tests.support.consoles import browser, console, one_browser, run
 from tests.support.live_server import Harness
 from tests.support.tree import ROOT
 
-LOOKED_S = 45.0  # before the first picture, so that charts have something to show
+LOOKED_S = 30.0  # before the first picture, so that charts have something to show
 PICTURES = ROOT / "docs" / "console"
 PAGES = ("now", "network", "compose", "policies", "overload", "experiments", "experiments/d-steps")
 SIZES = {"": (1280, 800), "-wide": (1920, 1080), "-phone": (390, 844)}
@@ -52,9 +51,12 @@ async def _show(page: Any, where: str) -> None:
     if where == "policies":
         await page.get_by_role("button", name="Look now").click()
         await page.get_by_text("The last one began with").wait_for()
+        await page.get_by_label("What arrived in the last").select_option("30")
         await page.get_by_role("button", name="Simulate", exact=True).click()
-        await page.get_by_role("table", name="Policies compared").wait_for(timeout=120_000)
-        await page.get_by_role("heading", name="Why it chose as it did").scroll_into_view_if_needed()
+        await page.get_by_role("table", name="Policies compared").wait_for(timeout=150_000)
+        await page.get_by_role("button", name="Draw curves over the load").click()
+        await page.get_by_role("img", name="p99 over load").wait_for(timeout=330_000)
+        await page.get_by_role("heading", name="What if").evaluate("heading => heading.scrollIntoView()")
     if where == "network":
         await page.locator(".box").first.wait_for()
     if where.startswith("experiments"):
@@ -99,4 +101,5 @@ def _pack(picture: Path) -> None:
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
-    live_server.run(_take, within_s=900.0)
+    with one_browser():
+        run(_take, within_s=1_800.0)

@@ -6,8 +6,9 @@ import asyncio
 import functools
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 WEB = ROOT / "client" / "console" / "web"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WAIT_MS = 20_000
+WAIT_MS = 40_000  # a bound on hanging, not a verdict
 SLIGHT = ("minor", "moderate")  # faults of axe's that are none to us
 
 
@@ -66,8 +67,9 @@ class Shown:
         axe = WEB / "node_modules" / "axe-core" / "axe.min.js"
         if not axe.is_file():
             pytest.skip("axe-core is not installed; run make console")
-        await self.page.evaluate(axe.read_text("utf-8"))
-        found = await self.page.evaluate("axe.run()")
+        if not await self.page.evaluate("'axe' in window"):
+            await self.page.evaluate(axe.read_text("utf-8"))
+        found = await self.page.evaluate("axe.run({ resultTypes: ['violations'] })")
         serious = [fault for fault in found["violations"] if fault["impact"] not in SLIGHT]
         return [f"{fault['id']}: {node['html'][:200]} {node['failureSummary'][:200]}" for fault in serious for node in fault["nodes"]]
 
@@ -79,20 +81,69 @@ async def console(harness: Harness, **settings: Any) -> AsyncIterator[str]:
         yield address
 
 
+class _Browser:
+    """A browser, and the loop that it lives in. It is started by the first that needs it."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+        self._driver: Any = None
+        self._opened: Any = None
+
+    async def opened(self) -> Any:
+        """Return it; skip the test where there is none."""
+        if CHROMIUM is None:
+            pytest.skip("there is no Chromium")
+        playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+        if self._opened is None:
+            self._driver = await playwright.async_playwright().start()
+            self._opened = await self._driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        return self._opened
+
+    async def close(self) -> None:
+        """End it."""
+        if self._opened is not None:
+            await self._opened.close()
+        if self._driver is not None:
+            await self._driver.stop()
+
+
+_shared: list[_Browser] = []
+
+
+@contextmanager
+def one_browser() -> Iterator[None]:
+    """Let what `run` runs share a browser as long as the block runs: to start one takes longer than most tests."""
+    with (browser := _Browser()).runner:
+        browser.runner.run(browser.opened())
+        _shared.append(browser)
+        try:
+            yield
+        finally:
+            _shared.remove(browser)
+            browser.runner.run(browser.close())
+
+
+def run(test: Callable[[Harness], Awaitable[None]], *, within_s: float = 2 * live_server.WAIT_S, **server: Any) -> None:
+    """Run a test that opens pages against a server of its own, in the loop of the browser that `one_browser` gives."""
+
+    async def whole() -> None:
+        with ThreadPoolExecutor() as threads:  # which end with the test, though the loop does not
+            asyncio.get_running_loop().set_default_executor(threads)
+            async with live_server.running(**server) as harness:
+                await asyncio.wait_for(test(harness), within_s)
+
+    _shared[-1].runner.run(whole())
+
+
 @asynccontextmanager
 async def browser(**context: Any) -> AsyncIterator[Any]:
-    """Give what opens pages, in a browser of its own; skip the test where there is none."""
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium")
-    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
-    async with playwright.async_playwright() as driver:
-        opened = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        try:
-            pages = await opened.new_context(**context)
-            pages.set_default_timeout(WAIT_MS)
-            yield pages
-        finally:
-            await opened.close()
+    """Give what opens pages, with storage of its own, in a test that `run` runs."""
+    pages = await (await _shared[-1].opened()).new_context(**context)
+    pages.set_default_timeout(WAIT_MS)
+    try:
+        yield pages
+    finally:
+        await pages.close()
 
 
 def show(test: Callable[[Shown], Awaitable[None]], *, server: dict[str, Any] | None = None, where: str = "", **context: Any) -> None:
@@ -109,7 +160,7 @@ def show(test: Callable[[Shown], Awaitable[None]], *, server: dict[str, Any] | N
             others = [complaint for complaint in shown.complaints if "the server responded with a status of 40" not in complaint]
             assert not others, f"the browser complained: {others}"
 
-    live_server.run(whole, **(server or {}))
+    run(whole, **(server or {}))
 
 
 async def pump(shown: Shown, stream: str, rows: list[dict[str, Any]], stop: asyncio.Event) -> None:

@@ -12,6 +12,8 @@ from millstream.client.errors import MillstreamError
 from millstream.client.gateway.access import Access
 from millstream.client.gateway.http import limits
 
+BEARER_HINT = "send the header Authorization: Bearer TOKEN"
+
 
 class Connections:
     """At most `connections_max` at a time. A request has its connection alone, so what it leaves half done ends with it."""
@@ -30,7 +32,7 @@ class Connections:
         given = token.strip() if scheme.lower() == "bearer" else None
         known = self._access.tokens.values()
         if known and not sum(hmac.compare_digest((given or "").encode(), one.encode()) for one in known):
-            raise MillstreamError("unauthorized", "a token is needed", "send the header Authorization: Bearer TOKEN")
+            raise MillstreamError("unauthorized", "a token is needed", BEARER_HINT)
         return given
 
     @asynccontextmanager
@@ -63,9 +65,10 @@ class Connections:
             try:
                 return await connect_async(self._access.server, token, self._access.tls_ca)
             except MillstreamError as error:
-                if error.code == "unauthorized":
-                    await asyncio.sleep(limits.GUESS_S)
-                raise
+                if error.code != "unauthorized":
+                    raise
+                await asyncio.sleep(limits.GUESS_S)
+                raise MillstreamError(error.code, "the token is missing or unknown", BEARER_HINT) from None
 
     def _taken(self, token: str | None) -> AsyncClient | None:
         for index in range(len(self._idle) - 1, -1, -1):

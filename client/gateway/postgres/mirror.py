@@ -212,9 +212,10 @@ async def _relations(client: AsyncClient) -> dict[str, str]:
     """Return the statements that make the mirror of each stream, table and query, by name."""
     found: dict[str, str] = {}
     for row in (await client.execute("SHOW STREAMS")).rows:
-        found[row["name"]] = _made(row["name"], _columns_of(row["columns"]), "", f"{row['kind']} stream".replace("stream stream", "stream"))
+        comment = row["comment"] or f"{row['kind']} stream".replace("stream stream", "stream")
+        found[row["name"]] = _made(row["name"], _columns_of(row["columns"]), "", comment)
     for row in (await client.execute("SHOW TABLES")).rows:
-        found[row["name"]] = _made(row["name"], _columns_of(row["columns"]), row["key"], "table")
+        found[row["name"]] = _made(row["name"], _columns_of(row["columns"]), row["key"], row["comment"] or "table")
     for row in (await client.execute("SHOW QUERIES")).rows:
         if row["durable"]:
             try:
@@ -224,7 +225,7 @@ async def _relations(client: AsyncClient) -> dict[str, str]:
                     raise
                 continue
             columns = [Column(one["column"], parse_type(one["type"]), bool(one["nullable"])) for one in described]
-            found[row["name"]] = _made(row["name"], columns, "", f"query: {row['text']}")
+            found[row["name"]] = _made(row["name"], columns, "", row["comment"] or f"query: {row['text']}")
     return {name: made for name, made in found.items() if len(name.encode()) <= NAME_BYTES_MAX}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from millstream.client.connection import AsyncClient, connect_async
-from millstream.client.console import files, pages
+from millstream.client.console import files, pages, trying
 from millstream.client.console.app import ROWS_SHOWN_MAX, STATEMENT_BYTES_MAX
 from millstream.client.console.deciding import SPANS_TOLD_MAX, Simulations, digest
 from millstream.client.console.experiments import RUNS_KEPT, ExperimentRuns, experiments
@@ -154,6 +155,51 @@ class OneEach:
             yield client
 
 
+def test_a_query_is_tried_on_files_by_the_servers_own_streams(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def file(text: str, name: str = "rows.CSV") -> dict[str, str]:
+        return {"name": name, "data": base64.b64encode(text.encode()).decode()}
+
+    async def test(harness: Harness) -> None:
+        async with asking(harness, bundle) as web:
+
+            async def ask(sql: str, token: str = "r", **files: Any) -> dict[str, Any]:
+                answer = await web.post("/api/try", json={"sql": sql, "files": files}, headers={"Authorization": f"Bearer {token}"})
+                return dict(answer.json())
+
+            client = await harness.client(token="a")
+            for statement in (
+                'CREATE STREAM late ("the time" TIMESTAMP, v BIGINT, query TEXT)',
+                'CREATE STREAM s ("the time" TIMESTAMP, v BIGINT NOT NULL) TIMESTAMP BY "the time" DELAY 2 SECONDS LATE INTO late '
+                "DURABILITY none",
+                'CREATE STREAM twice AS SELECT "the time", 2 * v AS w FROM s',
+                "CREATE STREAM other (x INT)",
+            ):
+                await client.execute(statement)
+            rows = "the time,v\n2026-01-01 00:00:00,3\n2026-01-01 00:00:01,4\n2026-01-01 00:00:09,x\n"
+            answer = await ask("SELECT w FROM twice WHERE w > 6", s=file(rows))
+            assert (answer["rows"], answer["rows_in_all"]) == ([{"w": 8}], 1), answer
+            assert any("s:" in line or "refused" in line for line in answer["messages"]), answer
+            assert len((await ask("SELECT v FROM s", s=file("the time,v\n" + "2026-01-01 00:00:00,3\n" * 1_001)))["rows"]) == 1_000
+            refused = {
+                "SELECT nothing FROM s": "nothing",
+                "SELECT v FROM s; CREATE TABLE t FROM '/etc/passwd'": "",
+                "CREATE TABLE t (k INT, PRIMARY KEY (k))": "",
+                "SELECT v FROM s) ; SELECT (1": "",
+            }
+            for sql, word in refused.items():
+                told = await ask(sql, s=file(rows))
+                assert "rows" not in told, sql
+                assert word in told["message"]
+            assert "no stream no" in (await ask("SELECT v FROM s", no=file(rows)))["message"]
+            assert "ends in .csv" in (await ask("SELECT v FROM s", s=file(rows, "rows.txt")))["hint"]
+            assert (await ask("SELECT v FROM s", s={"name": "a.csv", "data": "?"}))["code"] == "invalid"
+            assert (await ask("SELECT v FROM s", "wrong", s=file(rows)))["code"] == "unauthorized"
+            monkeypatch.setattr(trying, "FILES_BYTES_MAX", 10)
+            assert "10 bytes at most" in (await ask("SELECT v FROM s", s=file(rows)))["message"]
+
+    live_server.run(test, admin_token="a", reader_token="r")
+
+
 def test_a_page_that_takes_nothing_holds_little_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "PACE_S", 0.01)
 
@@ -263,7 +309,7 @@ def test_a_simulation_is_one_at_a_time_bounded_and_of_policies_only() -> None:
         asked = {"last_s": 60.0, "policies": ["fcfs", "hnr:level=query"]}
         simulations = Simulations()
         first = asyncio.create_task(simulations.simulate(connections, None, asked))
-        await until(lambda: simulations._busy, "it runs")
+        await until(lambda: simulations._alone.busy, "it runs")
         with pytest.raises(MillstreamError, match="another simulation"):
             await simulations.simulate(connections, None, asked)
         assert [run["results"] for run in (await first)["runs"]] == [100.0, 100.0]
@@ -275,10 +321,16 @@ def test_a_simulation_is_one_at_a_time_bounded_and_of_policies_only() -> None:
             await Simulations(0.01).simulate(connections, None, asked)
         with pytest.raises(MillstreamError, match="the simulation failed"):
             await simulations.simulate(connections, None, {**asked, "policies": ["nonsense"]})
-        for wrong in ({"policies": ["user:file=/etc/passwd"]}, {"policies": []}, {"policies": ["--plot"]}, {"last_s": float("nan")}):
-            with pytest.raises(ValueError, match=r"polic|number"):
+        for wrong in (
+            {"load": "--plot"},
+            {"policies": ["user:file=/etc/passwd"]},
+            {"policies": []},
+            {"policies": ["--plot"]},
+            {"last_s": float("nan")},
+        ):
+            with pytest.raises(ValueError, match=r"polic|number|load is one"):
                 await simulations.simulate(connections, None, {**asked, **wrong})
-        assert simulations._busy is False
+        assert simulations._alone.busy is False
 
     live_server.run(test)
 
@@ -302,6 +354,12 @@ def test_a_command_is_bounded_in_time_memory_and_what_it_prints(monkeypatch: pyt
         with pytest.raises(MillstreamError, match="the command failed: no luck"):
             await run("print('first', 'error: no luck', sep=chr(10), file=sys.stderr); sys.exit(1)")
 
+        monkeypatch.setattr("millstream.client.console.processes._COMMAND", f"{bound}({{}}, {{}}); import sys; exec(sys.argv[1])")
+        with pytest.raises(MillstreamError, match="the command failed: it ended with -24"):  # SIGXCPU
+            await printed("the command", ("while True: pass",), Bounds(60.0, ""))
+
+    bound = "from millstream.client.commands.common import bound_process; bound_process"
+    monkeypatch.setattr("millstream.client.console.processes.CPU_TIMES", 1 / 60)
     asyncio.run(test())
     monkeypatch.undo()
 

@@ -1,10 +1,11 @@
-"""What is drawn is what the text means: a plan written as text is read as the same plan again."""
+"""What is drawn is what the text means: a plan written as text is read as the same plan again; a text asks about its past."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,38 @@ def test_a_plan_written_as_text_is_read_as_the_same_plan() -> None:
             assert (await client.execute(f"EXPLAIN {text}")).info["plan"] == plan, text
 
     live_server.run(test)
+
+
+ASK_THE_PAST = """
+import { ofHistory } from "./src/sql.js";
+import { readFileSync } from "node:fs";
+const asked = JSON.parse(readFileSync(0));
+console.log(JSON.stringify(asked.map((text) => ofHistory(text, ["readings", "other", "a b"]))));
+"""
+ODD = (
+    "SELECT EXTRACT(YEAR FROM ts) AS readings, ', other' AS t FROM -- other\n READINGS, \"a b\" AS x WHERE value IN (1, other)",
+    "SELECT * FROM (SELECT sensor FROM readings) AS readings",
+)
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no Node")
+@pytest.mark.process
+def test_a_text_asks_about_the_past_of_its_streams(tmp_path: Path) -> None:
+    command = [str(NODE), "--input-type=module", "-e", ASK_THE_PAST]
+    texts = json.dumps([*TEXTS, *UNDRAWABLE, *ODD])
+    done = subprocess.run(command, cwd=WEB, input=texts, capture_output=True, text=True, timeout=60, check=True)
+    *written, odd, nested = json.loads(done.stdout)
+    assert odd == ODD[0].replace("READINGS", "READINGS HISTORY").replace('"a b"', '"a b" HISTORY')
+    assert nested == ODD[1].replace("FROM readings", "FROM readings HISTORY")
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        for name in ("readings", "other"):
+            await client.execute(f"CREATE STREAM {name} (sensor TEXT, value DOUBLE) DURABILITY journal ARCHIVE")
+            await client.publish(name, [{"sensor": "a", "value": 13.0}])
+        answers = [await client.execute(f"FETCH {text}") for text in written]
+        assert all("HISTORY" in text for text in written)
+        assert [len(answer) for answer in answers[:2]] == [1, 1]
+        assert answers[3].rows[0]["n"] == 1
+
+    live_server.run(test, data_dir=str(tmp_path))

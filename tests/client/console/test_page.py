@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support import live_server
-from tests.support.consoles import Shown, browser, console, pump, show
+from tests.support.consoles import Shown, browser, console, one_browser, pump, run, show
 from tests.support.live_server import Harness
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
@@ -27,6 +30,12 @@ PAGES_AND_HEADINGS = (
     ("class/default", "Class default"),
 )
 EVIL = "<img src=x onerror=document.title=9999>"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_browser() -> Iterator[None]:
+    with one_browser():
+        yield
 
 
 def test_now_shows_what_runs_and_a_query_opens_by_keyboard() -> None:
@@ -58,7 +67,8 @@ def test_now_shows_what_runs_and_a_query_opens_by_keyboard() -> None:
 def test_text_and_values_with_html_are_shown_as_text() -> None:
     async def test(shown: Shown) -> None:
         page = shown.page
-        await shown.run("CREATE STREAM said (line TEXT)", f"""CREATE QUERY echo AS SELECT line, '{EVIL}' AS "<b>x</b>" FROM said""")
+        await shown.run("CREATE STREAM said (line TEXT)")
+        await shown.run(f"""CREATE QUERY echo AS SELECT line, '{EVIL}' AS "<b>x</b>" FROM said""")
         await page.goto(shown.address + "#/query/echo")
         await page.locator("pre", has_text=EVIL).wait_for()
         await page.get_by_role("button", name="Watch results").click()
@@ -112,7 +122,7 @@ def test_the_page_goes_on_when_the_server_is_back() -> None:
                 await page.get_by_text("Live", exact=True).wait_for()
                 await page.get_by_role("cell", name="readings", exact=True).wait_for()
 
-    live_server.run(test)
+    run(test)
 
 
 def test_a_table_of_hundreds_has_only_the_rows_in_view_and_finds_one() -> None:
@@ -172,7 +182,7 @@ def test_axe_finds_no_serious_fault(scheme: str, width: int) -> None:
     show(test, color_scheme=scheme, viewport={"width": width, "height": 800})
 
 
-def test_policies_says_why_simulates_switches_and_goes_back() -> None:
+def test_policies_says_why_switches_and_goes_back() -> None:
     async def test(shown: Shown) -> None:
         page = shown.page
         await shown.run(READINGS, HOT)
@@ -184,18 +194,13 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
             await page.get_by_role("table", name="Last orders").get_by_role("cell", name="hot: select 2", exact=True).first.wait_for()
             await page.get_by_role("img", name=re.compile("runs of [1-9]")).wait_for()
             await page.get_by_text(re.compile("The last one began with")).wait_for()
-            await page.get_by_role("button", name="Simulate").click()
-            compared = page.get_by_role("table", name="Policies compared")
-            await compared.get_by_role("rowheader", name="bsd-log", exact=True).wait_for()
-            assert await compared.get_by_role("row").count() == 5
-            await page.get_by_label("How long to try").select_option("0.2")
-            await page.get_by_role("button", name="Ask the advisor").click()
-            await page.get_by_text(re.compile("Keep what you have|Proposal: ")).wait_for()
-            await compared.get_by_role("button", name="Use hnr", exact=True).click()
+            await page.get_by_role("cell", name="hnr", exact=True).click()
+            await page.get_by_role("button", name="Switch to hnr").click()
             await page.get_by_text("Before it was fcfs (level=query).").wait_for()
             await page.get_by_text(re.compile(r"^Policy hnr")).wait_for()
             await page.get_by_role("button", name="Go back to fcfs (level=query)").click()
             await page.get_by_text(re.compile(r"^Policy fcfs \(level=query\)")).wait_for()
+            await page.get_by_text("Before it was hnr").wait_for()  # and nothing moves any more under a click
             policies = page.get_by_role("table", name="Policies", exact=True)
             await policies.get_by_role("row", name=re.compile("^fcfs in force")).wait_for()  # drawn anew: before that a click may miss
             await policies.get_by_role("cell", name="bsd-log", exact=True).click()
@@ -210,6 +215,35 @@ def test_policies_says_why_simulates_switches_and_goes_back() -> None:
     show(test)
 
 
+def test_policies_simulates_what_others_would_have_given_and_advises() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run(READINGS, HOT)
+        client = await shown.harness.client()
+        for _ in range(20):
+            await client.publish("readings", [{"sensor": "a", "value": 35.0}] * 20)
+        await page.goto(shown.address + "#/policies")
+        await page.get_by_role("button", name="Simulate").click()
+        compared = page.get_by_role("table", name="Policies compared")
+        await compared.get_by_role("rowheader", name="bsd-log", exact=True).wait_for()
+        assert await compared.get_by_role("row").count() == 5
+        await page.get_by_label("Who sheds").select_option("dilos")
+        await page.get_by_role("button", name="Simulate").click()
+        await compared.get_by_role("columnheader", name="Shed, worst class").wait_for()
+        await page.get_by_role("button", name="Draw curves over the load").click()
+        await page.get_by_role("img", name=re.compile("^p99 over load.*: fcfs.* at 0.3, .* at 0.95; hnr")).wait_for()
+        await page.get_by_label("Measure of the curves").select_option("Slowdown")
+        await page.get_by_role("img", name=re.compile("^Slowdown over load")).wait_for()
+        await page.get_by_label("How long to try").select_option("0.1")
+        await page.get_by_role("button", name="Ask the advisor").click()
+        await page.get_by_text(re.compile("Keep what you have|Proposal: ")).wait_for()
+        assert await shown.faults() == []
+        await compared.get_by_role("button", name="Use hnr", exact=True).click()
+        await page.get_by_text("Before it was fcfs (level=query).").wait_for()
+
+    show(test)
+
+
 def test_the_network_shows_a_shared_operator_once_with_its_queries_and_their_bills() -> None:
     async def test(shown: Shown) -> None:
         page = shown.page
@@ -219,6 +253,8 @@ def test_the_network_shows_a_shared_operator_once_with_its_queries_and_their_bil
         pumping = asyncio.create_task(pump(shown, "readings", [{"sensor": "a", "value": 35.0}] * 20, stop))
         try:
             await page.goto(shown.address + "#/network")
+            await shown.run("SET POLICY hnr")
+            await page.get_by_text("Policy hnr").wait_for()
             shared = page.get_by_role("button", name=re.compile(r"^aggregate \d+ .*shared by 2 queries"))
             await shared.wait_for()
             await page.get_by_role("button", name=re.compile(r"^readings [1-9].* out, stream")).wait_for()
@@ -228,6 +264,10 @@ def test_the_network_shows_a_shared_operator_once_with_its_queries_and_their_bil
             await page.keyboard.press("Enter")
             await page.get_by_role("heading", name="Shared by 2 queries").wait_for()
             await page.get_by_text(re.compile("per3: .* of processor time, alone it would be")).wait_for()
+            unit = page.locator("dl.pairs div", has_text="Its unit")
+            assert (await unit.locator("dd").inner_text()).isdigit()
+            rank = page.locator("dl.pairs div", has_text="Priority of the unit under hnr").locator("dd")
+            assert float(await rank.inner_text()) > 0
             await page.get_by_role("button", name="Its last orders").click()
             await page.get_by_text(re.compile(r"It was in [1-9]\d* of the last")).wait_for()
             await page.get_by_role("button", name="Play the last minute").click()
@@ -341,5 +381,65 @@ def test_an_experiment_is_found_beside_its_paper_and_run_again() -> None:
         await page.get_by_role("button", name="Run it again").click()
         await page.get_by_role("button", name="Stop it").click()
         await page.get_by_text("The last run gave nothing: it was stopped").wait_for()
+
+    show(test)
+
+
+def test_a_query_is_tried_on_journal_archive_and_files_before_it_starts(tmp_path: Path) -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await shown.run("CREATE STREAM kept (at TIMESTAMP, value DOUBLE) TIMESTAMP BY at DURABILITY journal ARCHIVE", READINGS)
+        client = await shown.harness.client()
+        now = dt.datetime.now(dt.UTC)
+        await client.publish("kept", [{"at": now - dt.timedelta(hours=number), "value": float(number)} for number in (5, 0)])
+        await page.goto(shown.address + "#/compose")
+        text = page.get_by_role("textbox", name="Query", exact=True)
+        await text.click()
+        await page.keyboard.insert_text("SELECT at, value + 0.5 AS v FROM kept")
+        await page.get_by_text("The server takes it.").wait_for()
+        results = page.get_by_role("table", name="Results")
+        for choice, said, newest in (("journal", "2 rows.", "0.5"), ("3600", "1 rows.", "0.5"), ("all", "2 rows.", "0.5")):
+            await page.get_by_label("Try it on").select_option(choice)
+            await page.get_by_role("button", name="Try it").click()
+            await page.get_by_text(said, exact=True).wait_for()
+            await results.get_by_role("row").nth(1).get_by_role("cell", name=newest, exact=True).wait_for()
+        await page.get_by_role("img", name=re.compile("^v, .* newest 0.5")).wait_for()
+        await page.get_by_label("Try it on").select_option("files")
+        await page.get_by_role("button", name="Try it").click()
+        await page.get_by_text("Choose a file first.").wait_for()
+        given = {"name": "mine.csv", "mimeType": "text/csv", "buffer": b"at,value\n01.11.2026 10:00,7\n01.11.2026 11:00,8\n"}
+        await page.get_by_label("Rows of kept").set_input_files(given)
+        await page.get_by_label("How the files write times").fill("%d.%m.%Y %H:%M")
+        await page.get_by_role("button", name="Try it").click()
+        await results.get_by_role("cell", name="8.5", exact=True).wait_for()
+        assert await shown.faults() == []
+        assert len((await client.execute("SHOW QUERIES")).rows) == 0
+        await page.get_by_label("Try it on").select_option("all")
+        await text.press("Control+a")
+        await text.press("Delete")
+        await page.keyboard.insert_text("SELECT value FROM readings")
+        await page.get_by_role("button", name="Try it").click()
+        await page.get_by_text("No stream of it has an archive").wait_for()
+
+    show(test, server={"data_dir": str(tmp_path)})
+
+
+def test_the_demos_slider_says_how_much_is_to_come() -> None:
+    async def test(shown: Shown) -> None:
+        page = shown.page
+        await page.goto(shown.address + "#/overload")
+        slider = page.get_by_role("slider", name="Load of the demo")
+        await page.get_by_role("table", name="Classes").get_by_role("cell", name="default", exact=True).wait_for()
+        assert await slider.count() == 0
+        await shown.run("CREATE STREAM demo_load (percent BIGINT)", "CREATE STREAM demo_flights (x BIGINT)")
+        admin = await shown.harness.client()
+        asked = await admin.submit("SELECT percent FROM demo_load")
+        async with admin.subscribe(asked) as subscription:
+            await slider.focus()
+            await page.keyboard.press("ArrowRight")
+            await page.keyboard.press("End")
+            await page.get_by_text("300%", exact=True).wait_for()
+            assert await live_server.rows_of(subscription, 2) == [{"percent": 10}, {"percent": 300}]
+        assert await shown.faults() == []
 
     show(test)

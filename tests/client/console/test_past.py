@@ -129,6 +129,8 @@ def test_the_streams_of_a_query_are_told_over_operators_and_derived_streams() ->
     past.take(look(0, QUERIES=[query("joined"), query("d")], OPERATORS=rows))
     assert [row["streams"] for row in past.now["queries"]] == ["a, b", "a"]
     assert not past.lacks_streams()
-    past.take(look(1, QUERIES=[query("joined"), query("d"), query("new")]))
+    past.take(look(1, QUERIES=[query("joined"), query("d", state="stopped")], OPERATORS=rows[:3]))
+    assert [row["streams"] for row in past.now["queries"]] == ["a, b", "a"]
+    past.take(look(2, QUERIES=[query("joined"), query("d", state="stopped"), query("new")]))
     assert [row["streams"] for row in past.now["queries"]] == ["a, b", "a", None]
     assert past.lacks_streams()

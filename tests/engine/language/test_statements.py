@@ -188,6 +188,11 @@ def test_explain_takes_a_query_or_a_name() -> None:
     assert isinstance(named, say.Explain)
     assert named.name is not None
     assert (named.mode, named.name.text, named.query) == (say.ExplainMode.SEMANTICS, "q", None)
+    assert parse_statement("EXPLAIN SEMANTICS QUERY q") == named
+    called_query = parse_statement("EXPLAIN query")
+    assert isinstance(called_query, say.Explain)
+    assert called_query.name is not None
+    assert called_query.name.text == "query"
     called_qos = parse_statement("EXPLAIN qos")
     assert isinstance(called_qos, say.Explain)
     assert called_qos.name is not None
@@ -291,6 +296,9 @@ def test_as_of_joins_and_versions() -> None:
     for text in (
         "a JOIN t FOR SYSTEM_TIME AS OF a.ts ON a.k = t.k",
         "a JOIN t FOR SYSTEM_TIME AS OF a.ts AS x ON a.k = x.k",
+        "a JOIN t FOR SYSTEM_TIME AS OF PROCTIME() AS x ON a.k = x.k",
+        "a JOIN t AS OF PROCTIME() ON a.k = t.k",
+        "a JOIN t AS x AS OF PROCTIME ON a.k = x.k",
         "a JOIN t x FOR SYSTEM_TIME AS OF a.ts ON a.k = x.k",
         "a JOIN t ON a.k = t.k FOR SYSTEM_TIME AS OF a.ts",
     ):

@@ -94,3 +94,66 @@ def test_old_versions_are_forgotten() -> None:
     kind = next(o.id for o in delta.operators if "join" in o.kind)
     assert engine.network.operators[kind].logic.state_rows() <= 2
     assert engine.rows("q") == [(i, str(i)) for i in range(200)]
+
+
+@pytest.mark.parametrize(
+    "spelled", ["FOR SYSTEM_TIME AS OF PROCTIME()", "FOR SYSTEM_TIME AS OF l.ts", "AS OF PROCTIME()", "AS OF PROCTIME"]
+)
+def test_as_of_proctime_is_the_version_that_stands_when_the_row_comes(spelled: str) -> None:
+    engine = SqlEngine(LEFT, TABLE)
+    engine.put("t", [(1, "old", "+")])
+    engine.select(f"SELECT v, name FROM l JOIN t {spelled} ON l.k = t.k")
+    engine.put("l", [(5, 1, 1)])
+    engine.put("t", [(1, "new", "+")])
+    engine.put("l", [(4, 1, 2)])
+    engine.work()
+    assert engine.rows("q") == [(1, "old"), (2, "new")]
+
+
+def test_looking_ahead_keeps_no_versions_for_rows_that_wait_for_another_key() -> None:
+    engine = SqlEngine(LEFT, RIGHT)
+    delta = engine.select("SELECT v, w FROM l ASOF JOIN r ON l.k = r.k AND r.ts >= l.ts")
+    engine.put("l", [(1, 7, 0)])  # nothing follows of its key
+    for i in range(2, 200):
+        engine.put("l", [(i, 1, i)])
+        engine.put("r", [(i, 1, i)])
+        engine.work()
+    kind = next(o.id for o in delta.operators if "join" in o.kind)
+    assert engine.network.operators[kind].logic.state_rows() <= 76  # 64 are kept before anything is left out
+    engine.end("l")
+    engine.end("r")
+    engine.work()
+    assert engine.rows("q") == [(i, i) for i in range(2, 200)]
+
+
+@pytest.mark.parametrize("comparison", ["<=", ">="])
+def test_a_train_costs_what_it_brings_and_not_what_is_held(comparison: str) -> None:
+    """Versions are sorted a few times each, however many are held and however small the trains are."""
+    engine = SqlEngine(LEFT, RIGHT, train=4)
+    delta = engine.select(f"SELECT v, w FROM l ASOF JOIN r ON l.k = r.k AND r.ts {comparison} l.ts")
+    keys, rounds = 256, 4
+    for turn in range(rounds):
+        for key in range(0, keys, 4):
+            engine.put("r", [(turn * 10, k, turn) for k in range(key, key + 4)])
+            engine.put("l", [(turn * 10, k, turn) for k in range(key, key + 4)])
+            engine.work()
+    kind = next(o.id for o in delta.operators if "join" in o.kind)
+    held = engine.network.operators[kind].logic._held
+    versions = keys * rounds
+    assert held.sorted_rows <= versions * (versions.bit_length() + 2)  # every train would have sorted all: 256 trains of up to 256 versions
+    assert held.rows <= 3 * keys
+    engine.end("l")
+    engine.end("r")
+    engine.work()
+    assert sorted(engine.rows("q")) == sorted((turn, turn) for turn in range(rounds) for _ in range(keys))
+
+
+def test_where_drops_rows_after_the_nearest_was_found() -> None:
+    engine = SqlEngine(LEFT, RIGHT)
+    engine.select("SELECT v, w FROM l ASOF JOIN r ON l.k = r.k WHERE r.ts < l.ts")
+    engine.put("r", [(1, 1, 10), (5, 1, 50)])
+    engine.put("l", [(5, 1, 1), (6, 1, 2)])
+    engine.end("r")
+    engine.end("l")
+    engine.work()
+    assert engine.rows("q") == [(2, 50)]  # the row of 5 found that of 5, which WHERE drops, and looks for no other

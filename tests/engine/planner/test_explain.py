@@ -26,6 +26,7 @@ from tests.support.plans import plan
         ("SELECT s.k FROM s LEFT JOIN r ON s.k = r.k WITHIN 5 SECONDS", "K6", "a NULL key matches nothing"),
         ("SELECT s.k FROM s JOIN r ON s.k IS NOT DISTINCT FROM r.k WITHIN 5 SECONDS", "K6", "lets NULL match NULL"),
         ("SELECT s.k FROM s ASOF JOIN r ON s.k = r.k", "K18", "the right side's watermark has passed its time"),
+        ("SELECT s.k FROM s ASOF JOIN r ON s.k = r.k AND r.ts > s.ts", "K18", "the right side's watermark has passed the time of the row"),
         ("SELECT s.k FROM s JOIN tab ON s.k = tab.k", "K18", "place in arrival order"),
         ("SELECT v, COUNT(*) FROM s GROUP BY v", "K7", "all NaNs are one"),
         ("SELECT k, COUNT(*) FROM s GROUP BY k", "K9", "'+' and '-'"),

@@ -10,8 +10,10 @@ import time
 
 import httpx
 import pytest
+from millstream.client import connect
 from millstream.client.cli import run
 from millstream.feeder.demo.daemon import console_of, daemon
+from millstream.feeder.demo.overload import CONTROL, PERCENT_MAX, STREAM, LoadMaker
 from millstream.feeder.errors import FeederError
 
 from tests.support.consoles import bundled
@@ -60,6 +62,30 @@ def test_a_console_shows_the_demos_server_and_ends_with_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.process
+def test_flights_come_as_the_slider_says_until_the_block_ends() -> None:
+    def accepted() -> int:
+        return next(int(row["accepted"]) for row in client.execute("SHOW STREAMS") if row["name"] == STREAM)
+
+    with daemon(["--load", "dilos"]) as address, connect(address) as client:
+        maker = LoadMaker(address)
+        with maker.running():
+            assert maker.capacity > 0
+            before, deadline = accepted(), time.monotonic() + 60
+            client.execute(f"INSERT INTO {CONTROL} VALUES (30)")
+            while accepted() == before:
+                assert time.monotonic() < deadline, "no flight has come"
+            assert maker._percent == 30
+            client.execute(f"INSERT INTO {CONTROL} VALUES (1000)")
+            while maker._percent != PERCENT_MAX:
+                assert time.monotonic() < deadline, "the slider is not followed"
+            assert {row["name"] for row in client.execute("SHOW CLASSES")} == {"gold", "silver", "bronze", "default"}
+        after = accepted()
+        assert accepted() == after
+        assert maker.problem is None
+
+
 def test_a_daemon_that_cannot_start_says_why() -> None:
     with pytest.raises(FeederError, match=r"did not start: .*no-such-policy"), daemon(["--policy", "no-such-policy"]):
         pass

@@ -189,14 +189,14 @@ def asof_query(choice: random.Random, a: Feed, b: Feed) -> Expected:
     if not keys:
         return join_query(choice, a, b)
     on = on_text(keys, None)
-    sql = choice.choice(
-        [
-            f"a {kind} ASOF JOIN b ON {on}",
-            f"a {kind} ASOF JOIN b ON {on} AND b.ts <= a.ts",
-            f"a {kind} JOIN b FOR SYSTEM_TIME AS OF a.ts ON {on}",
-        ]
-    )
-    joined = joins.asof(left, right, kind, keys, sql.replace("  ", " "))
+    operator = choice.choice(["<=", "<=", "<", ">=", ">"])
+    within = choice.choice([None, 0, 2, 5]) if operator in ("<=", "<") or kind == "" else choice.choice([0, 2, 5])
+    sql = f"a {kind} ASOF JOIN b ON {on} AND b.ts {operator} a.ts"
+    if operator == "<=":
+        sql = choice.choice([sql, f"a {kind} ASOF JOIN b ON {on}", f"a {kind} JOIN b FOR SYSTEM_TIME AS OF a.ts ON {on}"])
+    if within is not None:
+        sql += f" WITHIN {within} SECONDS"
+    joined = joins.asof(left, right, kind, keys, sql.replace("  ", " "), operator, None if within is None else within * SECOND)
     return pairs_query(choice, joined, "as-of", ordered=False, late=joined.late)
 
 

@@ -120,8 +120,13 @@ def table_join(
     return result
 
 
-def asof(left: Feed, right: Feed, kind: str, keys: Sequence[Key], sql: str) -> Feed:
-    """Each left row, once the right W has passed its time, with the last right row not later than it."""
+def asof(left: Feed, right: Feed, kind: str, keys: Sequence[Key], sql: str, operator: str = "<=", within: int | None = None) -> Feed:
+    """Each left row with the nearest right row that right.ts `operator` left.ts lets it have, at most `within` away.
+
+    It comes once the right W has passed its time, looking back, or the time of what it found, looking ahead.
+    """
+    if operator in (">", ">="):
+        return _asof_ahead(left, right, kind, keys, sql, operator, within)
     result = Feed(sql, left.columns + right.columns)
     waiting: list[tuple[int, Row]] = []
     versions: list[tuple[int, int, Row]] = []
@@ -140,12 +145,47 @@ def asof(left: Feed, right: Feed, kind: str, keys: Sequence[Key], sql: str) -> F
         if side == 1:
             right_reached = max(right_reached, event.watermark)
         made = []
-        for time, row in [w for w in waiting if w[0] < right_reached]:
-            fitting = [v for v in versions if v[0] <= time and on_holds(keys, None, row, v[2])]
+        for time, row in [w for w in waiting if w[0] < right_reached + (operator == "<")]:
+            fitting = [v for v in versions if v[0] < time + (operator == "<=") and on_holds(keys, None, row, v[2])]
+            fitting = [v for v in fitting if within is None or time - v[0] <= within]
             if fitting:
                 made.append((time, {**row, **max(fitting, key=lambda v: v[:2])[2]}))
             elif kind == "LEFT":
                 made.append((time, {**row, **pad}))
-        waiting = [w for w in waiting if w[0] >= right_reached]
+        waiting = [w for w in waiting if w[0] >= right_reached + (operator == "<")]
         result.events.append(Event(seq, made, low))
+    return result
+
+
+def _asof_ahead(left: Feed, right: Feed, kind: str, keys: Sequence[Key], sql: str, operator: str, within: int | None) -> Feed:
+    result = Feed(sql, left.columns + right.columns)
+    waiting: list[tuple[int, Row]] = []
+    versions: list[tuple[int, int, Row]] = []
+    pad = {n: None for n, _ in right.columns}
+    low, reached, count = -math.inf, -math.inf, 0
+    lag = 0.0 if kind != "LEFT" else math.inf if within is None else within
+    for seq, side, event, after in merged([left, right]):
+        for time, row in event.rows:
+            if time < low:
+                result.late += 1
+            elif side == 0:
+                waiting.append((time, row))
+            else:
+                count += 1
+                versions.append((time, -count, row))
+        low = after
+        if side == 1:
+            reached = max(reached, event.watermark)
+        made, still = [], []
+        for time, row in waiting:
+            fitting = [v for v in versions if v[0] >= time + (operator == ">") and on_holds(keys, None, row, v[2])]
+            best = min((v for v in fitting if within is None or v[0] - time <= within), key=lambda v: v[:2], default=None)
+            if best is not None and best[0] < reached:
+                made.append((best[0], {**row, **best[2]}))
+            elif best is None and (reached == math.inf or (within is not None and time + within < reached)):
+                made += [(time, {**row, **pad})] if kind == "LEFT" else []
+            else:
+                still.append((time, row))
+        waiting = still
+        result.events.append(Event(seq, made, low if low == math.inf else low - lag))
     return result

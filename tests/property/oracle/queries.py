@@ -373,3 +373,42 @@ def empty_query(choice: random.Random, feed: Feed) -> Expected:
     select = ", ".join(["window_start", "window_end", *(f"{item.sql} AS x{i}" for i, item in enumerate(items))])
     tail = "" if where is None else f" WHERE {where.sql}"
     return Expected(f"SELECT {select} FROM {from_item(window, feed)}{tail} EMIT EMPTY", rows, shape=f"empty {window.kind}")
+
+
+def empty_keys_query(choice: random.Random, feed: Feed) -> Expected:
+    """EMIT EMPTY with a key: from its first window on each key has a row in every window that W passes, LOCF its last value (K6)."""
+    size, slide = choice.randint(1, 12), choice.randint(1, 12)
+    window = choice.choice([hopping_window(choice, "hopping", size, slide), cumulating_window(choice)])
+    names = [n for n, t in feed.columns if t in ("TEXT", "INT", "BOOLEAN") and n != "n"]
+    arrived = [(time, event.seq, row) for event in feed.events for time, row in event.rows]
+    watermarks = [-math.inf, *(event.watermark for event in feed.events)]
+    in_time = all(time >= before for event, before in zip(feed.events, watermarks, strict=False) for time, _ in event.rows)
+    if not arrived or not in_time or window.assign is None or not names:
+        return grouped_query(choice, feed)
+    maker, key = Maker(choice, feed.columns), choice.choice(names)
+    where = maker.condition(2) if choice.random() < 0.3 else None
+    items = [random_aggregate(choice, maker, True) for _ in range(choice.randint(1, 3))]
+    carried = [choice.random() < 0.5 for _ in items]
+    passing = [one for one in arrived if where is None or where.value(one[2]) is True]
+    times = [time for time, _, _ in arrived]
+    bounds = sorted({b for time in range(min(times), max(times) + 1, SECOND) for b in window.assign(time)}, key=lambda b: (b[1], b[0]))
+    filled = [b for b in bounds if any(b in window.assign(one[0]) for one in passing)]
+    reach = max((w for w in watermarks if w < math.inf), default=-math.inf)
+    last: dict[Any, list[Any]] = {}  # by key, in the order in which they became known
+    rows = []
+    for start, end in bounds:
+        if not filled or ((end, start) > (filled[-1][1], filled[-1][0]) and end > reach):
+            continue
+        inside = [one for one in passing if (start, end) in window.assign(one[0])]
+        present = list(dict.fromkeys(row[key] for _, _, row in sorted(inside, key=lambda one: one[1])))
+        for value in [*present, *(k for k in last if k not in present)]:
+            of_key = [row for _, _, row in sorted(inside, key=lambda one: one[:2]) if row[key] == value and type(row[key]) is type(value)]
+            before = last.setdefault(value, [None] * len(items))
+            found = [item.value(of_key) for item in items]
+            found = [b if f is None and c else f for f, b, c in zip(found, before, carried, strict=True)]
+            last[value] = found
+            rows.append([start, end, value, *found])
+    calls = [f"LOCF({item.sql})" if c else item.sql for item, c in zip(items, carried, strict=True)]
+    select = ", ".join(["window_start", "window_end", f"{key} AS k", *(f"{call} AS x{i}" for i, call in enumerate(calls))])
+    tail = ("" if where is None else f" WHERE {where.sql}") + f" GROUP BY {key}"
+    return Expected(f"SELECT {select} FROM {from_item(window, feed)}{tail} EMIT EMPTY", rows, shape=f"empty by key {window.kind}")

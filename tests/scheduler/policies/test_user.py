@@ -159,5 +159,5 @@ def test_an_exception_whose_text_raises_is_put_into_words_where_the_file_runs(tm
 
 
 def test_a_missing_file_is_refused() -> None:
-    with pytest.raises(PolicyError, match="is not a Python file that can be read"):
+    with pytest.raises(PolicyError, match="there is no policy file"):
         build(PolicySpec.parse("user:file=nowhere.py"), default_train=TrainShape(count=1))

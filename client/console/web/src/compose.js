@@ -8,12 +8,15 @@ import * as figures from "./figures.js";
 import { planView } from "./plan.js";
 import { qosGraph } from "./qos.js";
 import { ResultsTable } from "./results.js";
-import { named } from "./sql.js";
+import { named, ofHistory, streamsIn } from "./sql.js";
 import { keep } from "./store.js";
 
 const DRAFT = "millstream-draft"; // in the session's storage
 const CHARTS_MAX = 3;
 const NUMBERS = /^(BIGINT|INT|DOUBLE)$/;
+const TIME = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d/;
+const FILES = ".csv,.json,.jsonl,.ndjson,.parquet,.arrow";
+const TRIES = [["live", "the live rows, from now on"], ["journal", "the last rows, which the journal has"], ["600", "the archive's last 10 minutes"], ["3600", "the archive's last hour"], ["all", "all of the archive"], ["files", "files of mine"]];
 
 /** Return the text with what is promised at its end. */
 export function withPromises(text, { className, qos }) {
@@ -46,7 +49,58 @@ function resultsCard(link) {
       for (const chart of drawn) chart.set(past, []);
     }
   };
-  return { element: h("div", {}, results.element, charts), begin: (what) => link.follow(what, take), clear };
+  /** Show an answer that is there at once: rows as objects, over the time that they name if they name one. */
+  const show = (columns, rows, came) => {
+    take({ columns, rows: [], came: 0 });
+    results.take({ rows, came });
+    const time = columns.map(([name]) => name).findLast((name) => TIME.test(rows[0]?.[name]));
+    if (!time) clear();
+    for (const row of time ? rows : []) keep(past, Date.parse(row[time]), row);
+    for (const chart of drawn) chart.set(past, []);
+  };
+  return { element: h("div", {}, results.element, charts), begin: (what) => link.follow(what, take), show, clear };
+}
+
+/** Return the choice of what a query is tried on: `element`, `update(text)`, `chosen()`, `files()`, `timeFormat()`. */
+function triesOn(store) {
+  const rows = h("div", { class: "row" });
+  const format = h("input", { "aria-label": "How the files write times", placeholder: "%d.%m.%Y %H:%M, or s, ms" });
+  const given = h("div", { hidden: true }, rows, h("label", {}, "Times, if not as 2026-11-29 14:00:00: ", format));
+  let shown = null;
+  const turn = () => {
+    given.hidden = choice.value !== "files";
+  };
+  const choice = h("select", { "aria-label": "Try it on", onchange: turn }, TRIES.map(([value, title]) => h("option", { value }, title)));
+  return {
+    element: h("div", {}, h("label", {}, "Try it on ", choice), given),
+    chosen: () => choice.value,
+    timeFormat: () => format.value.trim() || null,
+    update(text) {
+      const names = [...new Set(streamsIn(text, store.tables.streams.map((row) => row.name)).map(({ stream }) => stream))];
+      if (names.join("\n") === shown) return;
+      shown = names.join("\n");
+      rows.replaceChildren(...(names.length ? names.map((name) => h("label", {}, `Rows of ${name}: `, h("input", { type: "file", accept: FILES, "data-stream": name })))
+        : [h("p", { class: "why" }, "Write a SELECT from a stream first.")]));
+    },
+    async files() {
+      const chosen = [...rows.querySelectorAll("input")].filter((input) => input.files.length);
+      return Object.fromEntries(await Promise.all(chosen.map(async (input) => [input.dataset.stream, { name: input.files[0].name, data: await base64(input.files[0]) }])));
+    },
+  };
+}
+
+function base64(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+/** Return [name, type] of the columns of rows that come as objects: numbers are told from the rest. */
+function columnsOf(rows) {
+  return Object.entries(rows[0] ?? {}).map(([name, value]) => [name, typeof value === "number" ? "DOUBLE" : "TEXT"]);
 }
 
 /** Return the page. */
@@ -64,6 +118,7 @@ export function composePage({ link, store, open }) {
 
   const whole = () => withPromises(write.text(), { className: className.value === "default" ? "" : className.value, qos: graph.value() });
   const check = async (text) => {
+    tries.update(text);
     sessionStorage.setItem(DRAFT, text);
     if (!text.trim()) return null;
     try {
@@ -94,10 +149,44 @@ export function composePage({ link, store, open }) {
   const write = editor({ text: sessionStorage.getItem(DRAFT) ?? "", check });
   const begin = h("select", { "aria-label": "Begin with a stream", onchange: () => begin.value && write.set(`SELECT * FROM ${named(begin.value)}`) });
   const tryIt = h("button", { type: "button", class: "main", onclick: () => toggle() }, "Try it");
-  const toggle = () => {
-    leave?.();
-    leave = leave ? null : results.begin({ query: whole(), is_text: true });
-    say(tryIt, leave ? "Stop trying" : "Try it");
+  const tries = triesOn(store);
+  const tried = h("p", { class: "quiet", role: "status" });
+  const toggle = async () => {
+    const on = tries.chosen();
+    if (leave || on === "live") {
+      leave?.();
+      leave = leave ? null : results.begin({ query: whole(), is_text: true });
+      say(tryIt, leave ? "Stop trying" : "Try it");
+      say(tried, "");
+      return;
+    }
+    say(tried, "Trying …");
+    tried.className = "quiet";
+    try {
+      say(tried, await (on === "files" ? tryFiles() : tryHistory(on)));
+    } catch (refusal) {
+      say(tried, refusal.message);
+      tried.className = "bad";
+    }
+  };
+  const bare = () => write.text().trim().replace(/;\s*$/, "");
+  const tryHistory = async (on) => {
+    let asked = bare();
+    if (on !== "journal") {
+      const kept = (await link.run("SHOW STREAMS")).objects.filter((row) => row.kind === "derived" || / ARCHIVE\b/.test(row.definition));
+      asked = ofHistory(asked, kept.map((row) => row.name), on === "all" ? null : Date.now() - 1000 * Number(on));
+      if (asked === bare()) return "No stream of it has an archive: CREATE STREAM … DURABILITY journal ARCHIVE begins one.";
+    }
+    const answer = await link.run(`FETCH ${asked}`);
+    results.show(answer.columns, answer.objects, answer.rows_in_all);
+    return [`${figures.count(answer.rows_in_all)} rows.`, ...answer.notices].join(" ");
+  };
+  const tryFiles = async () => {
+    const files = await tries.files();
+    if (!Object.keys(files).length) return "Choose a file first.";
+    const answer = await link.post("try", { sql: bare(), files, time_format: tries.timeFormat() });
+    results.show(columnsOf(answer.rows), answer.rows, answer.rows_in_all);
+    return [`${figures.count(answer.rows_in_all)} rows.`, ...answer.messages].join(" ");
   };
   const why = store.refusal("admin");
   const start = async () => {
@@ -120,13 +209,14 @@ export function composePage({ link, store, open }) {
         card("Promises", null, h("label", {}, "Class ", className), graph.element),
         card("What the server foresees", null, foreseen)),
       card("What its answers mean", null, meaning),
-      card("Results", tryIt, h("p", { class: "why" }, "A try belongs to this page and ends with it. It reads the live rows from now on."), results.element),
+      card("Results", tryIt, tries.element, h("p", { class: "why" }, "A try belongs to this page and ends with it. Past rows are there of streams that say DURABILITY journal or sync; ARCHIVE keeps all of them."), tried, results.element),
       card("Start", null, h("div", { class: "row" }, name, action("Start the query", why, start), why && h("span", { class: "why" }, why)), started)),
     update() {
       const streams = store.tables.streams;
       const names = [...streams.map((row) => row.name + row.columns), ...store.tables.classes.map((row) => row.name)].join();
       if (names === offered) return;
       offered = names;
+      tries.update(write.text());
       write.offer(streams);
       begin.replaceChildren(h("option", { value: "" }, "Begin with a stream …"), ...streams.map((row) => h("option", { value: row.name }, row.name)));
       const chosen = className.value || "default";

@@ -44,8 +44,16 @@ export function linePath(points) {
   return points.map(([x, y], place) => `${place ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 }
 
+/** Return a rank in words; ranks of a policy differ by powers of ten, or in the last digits of great numbers. */
+export function rankText(rank) {
+  if (rank === null || rank === undefined) return figures.UNKNOWN;
+  const size = Math.abs(rank);
+  return size !== 0 && (size >= 1e7 || size < 1e-3) ? rank.toExponential(size >= 1e7 ? 6 : 2) : figures.number(rank);
+}
+
 function detail({ link, store, box, bills }) {
   const why = store.refusal("admin");
+  const policyName = store.policy.split(" ")[0];
   const told = h("p", { class: "quiet", role: "status" });
   const look = async () => {
     say(told, `Looking for ${LOOK_S} seconds …`);
@@ -55,19 +63,22 @@ function detail({ link, store, box, bills }) {
       const own = found.orders.filter((order) => order.steps.some((step) => numbers.some((number) => step.endsWith(number))));
       say(told, own.length ? `It was in ${own.length} of the last ${found.orders.length} orders.` : "No order ran it in that time.");
       orders.replaceChildren(...own.slice(-8).reverse().map((order) => h("li", {},
-        `order ${order.order}, begun with ${order.steps[0]}: rank ${figures.number(order.rank)}, unit ${figures.text(order.terms?.unit)}, ${figures.count(order.terms?.rows)} rows waiting`)));
+        `order ${order.order}, begun with ${order.steps[0]}: rank ${rankText(order.rank)}, unit ${figures.text(order.terms?.unit)}, ${figures.count(order.terms?.rows)} rows waiting`)));
     } catch (refusal) {
       say(told, refusal.message);
     }
   };
   const orders = h("ul", {});
-  const operators = box.operators.map((one) => pairs([
+  const facts = h("div", {});
+  const factsOf = (now) => now.operators.map((one) => pairs([
     ["Operator", `${one.kind} ${one.operator}`],
     ["Cost of a row", one.cost_us_per_row === null ? figures.UNKNOWN : `${figures.number(one.cost_us_per_row)} µs`],
     ["Selectivity", figures.number(one.selectivity)],
     ["Rows in", figures.count(one.rows_in)],
     ["Rows out", figures.count(one.rows_out)],
     ["Waiting", figures.count(one.waiting)],
+    ["Its unit", figures.text(one.unit)],
+    [`Priority of the unit under ${policyName}`, rankText(one.rank)],
     ["State", `${figures.count(one.state_rows)} rows, ${figures.size(one.state_bytes)}`],
     ["Watermark", one.watermark === null ? figures.UNKNOWN : new Date(one.watermark / 1000).toISOString()],
   ]));
@@ -76,9 +87,12 @@ function detail({ link, store, box, bills }) {
     const costs = bill ? `: ${figures.duration(bill.cpu_ms)} of processor time, alone it would be ${figures.duration(bill.cpu_ms_unshared)}` : "";
     return h("li", {}, h("a", { href: `#/query/${encodeURIComponent(name)}` }, name), costs);
   });
-  return card(`${box.title}: ${box.kind}`, null, operators,
+  const update = (now) => facts.replaceChildren(...factsOf(now));
+  update(box);
+  const element = card(`${box.title}: ${box.kind}`, null, facts,
     served.length > 0 && [h("h3", {}, served.length > 1 ? `Shared by ${served.length} queries; the bill of each` : "Serves"), h("ul", {}, served)],
     box.operators.length > 0 && [h("div", { class: "row" }, action("Its last orders", why, look), why && h("span", { class: "why" }, why)), told, orders]);
+  return { element, update };
 }
 
 /** Return the page. */
@@ -103,6 +117,7 @@ export function networkPage({ link, store }) {
   let lines = new Map();
   let extent = [1, 1];
   let chosen = null;
+  let facts = null; // of the box that is chosen
   let bills = new Map();
   let timer = 0;
 
@@ -167,7 +182,8 @@ export function networkPage({ link, store }) {
     } catch {
       bills = new Map(); // an older server has no bills; the box says what it knows
     }
-    side.replaceChildren(detail({ link, store, box, bills }));
+    facts = detail({ link, store, box, bills });
+    side.replaceChildren(facts.element);
     colour();
   }
 
@@ -189,6 +205,8 @@ export function networkPage({ link, store }) {
     if (samples.length > MINUTE_SAMPLES) samples.shift();
     past.max = String(samples.length - 1);
     draw();
+    const box = shown.boxes.find((one) => one.id === chosen);
+    if (box) facts?.update(box);
   };
   link.addEventListener("network", heard);
   link.network(true);

@@ -35,7 +35,7 @@ const columnsOf = (store) => ({
     { key: "name", title: "Query", show: figures.text },
     { key: "state", title: "State", show: figures.text, tone: (row) => (row.state === "failed" ? "bad" : null) },
     { key: "class", title: "Class", show: figures.text },
-    { key: "streams", title: "Streams", show: figures.text },
+    { key: "target", title: "Target", show: (value, row) => standing(value, row.target_since), tone: (row) => tone(row.target), last: true, total: (rows) => missed(rows, "target") },
     { key: "rows_per_s", title: "In", show: figures.rate, number: true, total: "sum" },
     { key: "results_per_s", title: "Out", show: figures.rate, number: true, total: "sum" },
     { key: "out_line", title: "Out, last minute", spark: (row) => store.spark("queries", row.name, "results_per_s") },
@@ -43,12 +43,12 @@ const columnsOf = (store) => ({
     { key: "latency_line", title: "Latency, last minute", spark: (row) => store.spark("queries", row.name, "latency_now_ms") },
     { key: "latency_p50_ms", title: "p50", show: figures.duration, number: true, total: "most" },
     { key: "latency_p99_ms", title: "p99", show: figures.duration, number: true, total: "most" },
-    { key: "target", title: "Target", show: (value, row) => standing(value, row.target_since), tone: (row) => tone(row.target), total: (rows) => missed(rows, "target") },
     { key: "slowdown", title: "Slowdown", show: figures.number, number: true, total: "most" },
     { key: "queued", title: "Waiting", show: figures.count, number: true, total: "sum" },
     { key: "shed_percent", title: "Shed", show: figures.percent, number: true, total: "most" },
     { key: "memory_bytes", title: "Memory", show: figures.size, number: true, total: "sum" },
     { key: "spilled_bytes", title: "Spilled", show: figures.size, number: true, total: "sum" },
+    { key: "streams", title: "Streams", show: figures.text },
   ],
   streams: [
     { key: "name", title: "Stream", show: figures.text },
@@ -117,6 +117,8 @@ export function nowPage({ store, open }) {
     classes: new Table({ caption: "Classes", columns: columns.classes, open: (row) => open("class", row.name) }),
   };
   const shown = (title, table) => card(title, table.tools, table.element);
+  const late = h("button", { type: "button", class: "late", hidden: true, onclick: () => tables.queries.find("missed") });
+  tables.queries.tools.prepend(late);
   const events = eventList();
   const element = h(
     "div",
@@ -134,6 +136,9 @@ export function nowPage({ store, open }) {
       TILES.forEach(([measure, , show], place) => say(values[place].element, show(store.totals[measure])));
       for (const chart of charts) chart.set(store.past, store.events);
       for (const [kind, table] of Object.entries(tables)) table.set(store.tables[kind]);
+      const missing = store.tables.queries.filter((row) => row.target === "missed").length;
+      late.hidden = missing === 0;
+      say(late, missing === 1 ? "1 misses its target" : `${missing} miss their targets`);
       events.set(store.events);
     },
     destroy() {

@@ -1,13 +1,14 @@
 // The page Overload: of each class its load beside what it can process, its share of the processor, what is dropped; and what queries have seen.
 
 import { Chart } from "./chart.js";
-import { card, h } from "./dom.js";
+import { card, h, mark, say } from "./dom.js";
 import * as figures from "./figures.js";
 import { GROUPS, standing } from "./now.js";
 import { keep } from "./store.js";
 import { Table } from "./table.js";
 
 const CLASSES_DRAWN_MAX = 8;
+const DEMO = { control: "demo_load", stream: "demo_flights", most: 300 }; // feeder/demo/overload.py follows the slider
 const CHARTS = [
   ["Load and headroom", [["load", "load", "--c1", figures.number], ["headroom", "headroom", "--c3", figures.number]]],
   ["Share of the processor", [["quota", "share", "--c4", figures.number]]],
@@ -35,10 +36,45 @@ const RECEIPT_COLUMNS = [
   { key: "shed_per_s", title: "Shed now", show: figures.rate, number: true, total: "sum" },
 ];
 
+/** Return the demo's slider, which says how many flights come, where the server is the demo's: `element`, `update()`. */
+function demoSlider({ link, store }) {
+  const why = store.refusal("writer");
+  const told = h("span", { class: "quiet" });
+  const problem = h("div", { role: "status" });
+  const asked = h("output", {}, "0%");
+  let last = Promise.resolve();
+  const insert = async (percent) => {
+    try {
+      await link.run(`INSERT INTO ${DEMO.control} VALUES (${percent})`);
+      problem.replaceChildren();
+    } catch (refusal) {
+      problem.replaceChildren(h("p", { class: "told bad" }, refusal.message));
+    }
+  };
+  const send = () => {
+    const percent = Number(slider.value);
+    last = last.then(() => insert(percent)); // one after the other: what was asked for last counts
+  };
+  const slider = h("input", { type: "range", min: 0, max: DEMO.most, step: 10, value: 0, "aria-label": "Load of the demo", disabled: why !== null, onchange: send });
+  slider.addEventListener("input", () => say(asked, `${slider.value}%`));
+  const element = card("Load of the demo", null, h("p", { class: "why" }, why ?? "How many flights the demo's feeder sends, in percent of what this machine worked off. Above 100% classes that may be shed lose rows, bronze first; gold loses none."),
+    h("div", { class: "row" }, slider, asked, told), problem);
+  return {
+    element,
+    update() {
+      element.hidden = !store.row("streams", DEMO.control);
+      const sent = store.row("streams", DEMO.stream);
+      say(told, sent ? `${figures.rate(sent.rows_per_s)} come` : "");
+      mark(slider, "aria-valuetext", `${slider.value}%`);
+    },
+  };
+}
+
 /** Return the page. */
 export function overloadPage({ link, store, open }) {
   const classes = new Table({ caption: "Classes", columns: CLASS_COLUMNS, open: (row) => open("class", row.name) });
   const receipts = new Table({ caption: "What queries have seen", columns: RECEIPT_COLUMNS, open: (row) => open("query", row.name), sort: { key: "shed", down: true }, groups: GROUPS });
+  const demo = demoSlider({ link, store });
   const drawn = new Map();
   const holder = h("div", {});
   const heard = ({ detail }) => {
@@ -55,11 +91,12 @@ export function overloadPage({ link, store, open }) {
   link.addEventListener("past", heard);
   store.addEventListener("entered", again);
   return {
-    element: h("div", {}, h("h1", {}, "Overload"),
+    element: h("div", {}, h("h1", {}, "Overload"), demo.element,
       card("Classes", classes.tools,
         h("p", { class: "why" }, "Load and headroom are seconds of work a second: a class whose load is above its headroom falls behind, and sheds if it may."), classes.element),
       card("What queries have seen", receipts.tools, receipts.element), holder),
     update() {
+      demo.update();
       classes.set(store.tables.classes);
       receipts.set(store.tables.queries.map((row) => ({ ...row, seen_percent: row.shed_percent === null ? null : 100 - row.shed_percent })));
       for (const row of store.tables.classes) {

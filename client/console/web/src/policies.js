@@ -1,12 +1,16 @@
 // The page Policies: which one is in force and why it chose as it did, when each operator ran, what others would have given.
 
+import { curves } from "./curves.js";
 import { action, card, h, say } from "./dom.js";
 import * as figures from "./figures.js";
+import { rankText } from "./network.js";
 import { Table } from "./table.js";
 import { timeline } from "./timeline.js";
 
 const BACK = "millstream-policy-before"; // in the session's storage: the policy that was in force before the last switch
 const LOOK_S = 2;
+const SIMULATION_S = 120; // as the console bounds them
+const SWEEP_S = 300;
 const SPANS = [["30", "30 seconds"], ["60", "minute"], ["300", "5 minutes"], ["600", "10 minutes"], ["3600", "hour"]];
 const MEASURES = [
   ["response_ms_mean", "Latency", figures.duration, -1],
@@ -16,8 +20,10 @@ const MEASURES = [
   ["slowdown_mean", "Slowdown", figures.number, -1],
   ["utility_per_application", "Utility", figures.number, 1],
   ["memory_bytes_max", "Memory, most", figures.size, -1],
+  ["shed", "Shed, worst class", (value) => figures.percent(value === undefined ? null : 100 * value), -1],
   ["decision_share", "Deciding", (value) => figures.percent(value === undefined ? null : 100 * value), -1],
 ];
+const LOADS = [["none", "nobody"], ["common", "common: all alike"], ["class", "class: each its own"], ["dilos", "dilos: shares are lent"]];
 const CUSTOMARY = ["fcfs", "hnr", "bsd-log", "segment"];
 
 /** Return name and options of a policy as the server tells them: "hnr (level=query, sharing=tree)". */
@@ -41,15 +47,14 @@ export function spelled({ name, options }) {
 
 function orderColumns() {
   const term = (key) => (_, row) => figures.number(row.terms?.[key]);
-  const rank = (value) => (Math.abs(value ?? 0) >= 1e7 ? Number(value).toExponential(6) : figures.number(value));
   return [
     { key: "order", title: "Order", show: figures.text },
     { key: "unit", title: "Began with", show: figures.text },
     { key: "rows", title: "Rows waiting", show: figures.count, number: true },
     { key: "waited_ms", title: "Oldest waited", show: figures.duration, number: true },
-    { key: "rank", title: "Rank", show: rank, number: true },
+    { key: "rank", title: "Rank", show: rankText, number: true },
     { key: "next", title: "Best left waiting", show: figures.text },
-    { key: "next_rank", title: "Its rank", show: rank, number: true },
+    { key: "next_rank", title: "Its rank", show: rankText, number: true },
     { key: "steps", title: "Ran", show: (steps) => steps.join(", ") },
     { key: "selectivity", title: "Selectivity", show: term("selectivity"), number: true },
   ];
@@ -95,33 +100,47 @@ export function sentence(order) {
   const took = `The last one began with ${order.steps[0]}`;
   if (order.rank === null || order.rank === undefined) return `${took}, whose turn it was.`;
   if (order.next_rank === null || order.next_rank === undefined) return `${took}; nothing else waited.`;
-  return `${took}: its rank ${figures.number(order.rank)} was above the ${figures.number(order.next_rank)} of ${order.next_terms.label}.`;
+  return `${took}: its rank ${rankText(order.rank)} was above the ${rankText(order.next_rank)} of ${order.next_terms.label}.`;
 }
 
 function whatIfCard({ link, store, use }) {
   const told = h("p", { class: "quiet", role: "status" }, "The policies are simulated on what arrived, with the costs that were measured.");
   const minutes = h("select", { "aria-label": "What arrived in the last" }, SPANS.map(([value, title]) => h("option", { value, selected: value === "60" }, title)));
   const boxes = h("div", { class: "row" });
+  const load = h("select", { "aria-label": "Who sheds" }, LOADS.map(([value, title]) => h("option", { value }, title)));
   const results = h("div", {});
+  const over = h("div", {});
   const why = store.refusal("admin");
   let drawn = "";
-  const run = async () => {
+  let begin;
+  const offered = new Promise((resolve) => {
+    begin = resolve;
+  });
+  const simulated = async (more, show) => {
+    await offered; // a quick user presses before the server has said which policies there are
     const policies = [...boxes.querySelectorAll("input:checked")].map((box) => box.value);
     if (!policies.length) {
       say(told, "Choose at least one policy.");
       return;
     }
-    say(told, "Simulating …");
+    const began = Date.now();
+    const waiting = () => say(told, `Simulating for ${Math.round((Date.now() - began) / 1000)} s, at most ${more.sweep ? SWEEP_S : SIMULATION_S}; fewer policies or a shorter time are quicker …`);
+    const timer = setInterval(waiting, 1000);
+    waiting();
     try {
-      const found = await link.post("simulate", { policies, last_s: Number(minutes.value) });
+      const found = await link.post("simulate", { policies, last_s: Number(minutes.value), load: load.value, ...more });
       say(told, found.notices.join(" "));
-      results.replaceChildren(comparison(found.runs, store, use), curves(found.runs));
+      show(found.runs.map(withShed));
     } catch (refusal) {
       say(told, refusal.message);
+    } finally {
+      clearInterval(timer);
     }
   };
-  const element = card("What if", null, h("div", { class: "row" }, h("label", {}, "What arrived in the last ", minutes), action("Simulate", why, run, { class: "main" })),
-    why && h("p", { class: "why" }, why), h("fieldset", {}, h("legend", {}, "Policies"), boxes), told, results);
+  const run = () => simulated({}, (runs) => results.replaceChildren(comparison(runs, store, use), bars(runs)));
+  const sweep = () => simulated({ sweep: true }, (runs) => over.replaceChildren(overLoad(runs)));
+  const element = card("What if", null, h("div", { class: "row" }, h("label", {}, "What arrived in the last ", minutes), h("label", {}, "who sheds ", load), action("Simulate", why, run, { class: "main" }), action("Draw curves over the load", why, sweep)),
+    why && h("p", { class: "why" }, why), h("fieldset", {}, h("legend", {}, "Policies"), boxes), told, results, over);
   return {
     element,
     /** Offer the policies there are; what the user has chosen stays. */
@@ -135,6 +154,7 @@ function whatIfCard({ link, store, use }) {
         const chosen = place === 0 || CUSTOMARY.includes(policy);
         return h("label", {}, h("input", { type: "checkbox", value: policy, checked: chosen }), ` ${policy}`);
       }));
+      begin();
     },
   };
 }
@@ -147,7 +167,7 @@ function advisorCard({ link, store, use }) {
   const results = h("div", {});
   const objective = h("select", { "aria-label": "What is to be good" }, OBJECTIVES.map(([value, title]) => h("option", { value }, title)));
   const span = h("select", { "aria-label": "Advise on the last" }, SPANS.map(([value, title]) => h("option", { value, selected: value === "3600" }, title)));
-  const minutes = h("select", { "aria-label": "How long to try" }, [0.2, 1, 3, 10].map((value) => h("option", { value, selected: value === 1 }, figures.duration(value * 60000))));
+  const minutes = h("select", { "aria-label": "How long to try" }, [0.1, 1, 3, 10].map((value) => h("option", { value, selected: value === 1 }, figures.duration(value * 60000))));
   const ask = async () => {
     say(told, "Trying policies …");
     results.replaceChildren();
@@ -180,13 +200,20 @@ function proposal(advice, why, use) {
   ].filter(Boolean);
 }
 
+/** Return a run with the share that the class lost that lost most, where a load manager shed. */
+export function withShed(run) {
+  const lost = Object.entries(run).filter(([key]) => key.startsWith("loss_share_")).map(([, share]) => share);
+  return lost.length ? { ...run, shed: Math.max(...lost) } : run;
+}
+
 function comparison(runs, store, use) {
-  const best = Object.fromEntries(MEASURES.map(([key, , , sense]) => [key, bestOf(runs.map((run) => run[key]), sense)]));
+  const measures = MEASURES.filter(([key]) => runs.some((run) => run[key] !== undefined));
+  const best = Object.fromEntries(measures.map(([key, , , sense]) => [key, bestOf(runs.map((run) => run[key]), sense)]));
   const why = store.refusal("admin");
   const rows = runs.map((run) => h("tr", {}, h("th", { scope: "row" }, run.policy),
-    MEASURES.map(([key, , show]) => h("td", { class: run[key] === best[key] ? "number good" : "number" }, show(run[key]), run[key] === best[key] ? " ✓" : "")),
+    measures.map(([key, , show]) => h("td", { class: run[key] === best[key] ? "number good" : "number" }, show(run[key]), run[key] === best[key] ? " ✓" : "")),
     h("td", {}, action("Use", why, () => use({ name: run.policy.split(":")[0], options: optionsOf(run.policy) }), { "aria-label": `Use ${run.policy}` }))));
-  const head = h("tr", {}, h("th", { scope: "col" }, "Policy"), MEASURES.map(([, title]) => h("th", { scope: "col", class: "number" }, title)), h("th", { scope: "col" }, "Switch"));
+  const head = h("tr", {}, h("th", { scope: "col" }, "Policy"), measures.map(([, title]) => h("th", { scope: "col", class: "number" }, title)), h("th", { scope: "col" }, "Switch"));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Policies compared, scrolls" },
     h("table", { "aria-label": "Policies compared; the best of each column has a tick" }, h("thead", {}, head), h("tbody", {}, rows)));
 }
@@ -203,7 +230,23 @@ export function bestOf(values, sense) {
   return low === high ? null : sense > 0 ? high : low;
 }
 
-function curves(runs) {
+/** Return curves of a measure that the user chooses: each policy over the share of the processor that the work takes. */
+function overLoad(runs) {
+  const holder = h("div", {});
+  const policies = [...new Set(runs.map((run) => run.policy))];
+  const draw = () => {
+    const [key, title, show] = MEASURES.find(([name]) => name === choice.value);
+    const series = policies.map((label) => ({ label, points: runs.filter((run) => run.policy === label).map((run) => [run.load, run[key]]) }));
+    holder.replaceChildren(curves({ title, xTitle: "load: the share of a processor that the work takes", series, show }));
+  };
+  const offered = MEASURES.filter(([key]) => runs.some((run) => typeof run[key] === "number"));
+  const choice = h("select", { "aria-label": "Measure of the curves", onchange: draw }, offered.map(([key, title]) => h("option", { value: key, selected: key === "response_ms_p99" }, title)));
+  draw();
+  return h("div", {}, h("div", { class: "row" }, h("h3", {}, "If there were more or less to do"), choice),
+    h("p", { class: "why" }, "The same arrivals, with costs scaled so that the work takes such a share of the processor."), holder);
+}
+
+function bars(runs) {
   const quantiles = [["response_ms_p50", "p50"], ["response_ms_p95", "p95"], ["response_ms_p99", "p99"], ["response_ms_max", "most"]];
   const top = Math.max(...runs.map((run) => run.response_ms_max)) || 1;
   const bars = runs.map((run) => h("div", { class: "bars" }, h("strong", {}, run.policy), quantiles.map(([key, title]) => {
@@ -262,9 +305,10 @@ export function policiesPage({ link, store }) {
     element: h("div", {}, h("h1", {}, "Policies"),
       card("In force", back, now, told),
       advisorCard({ link, store, use }),
+      whatIf.element,
       card("All policies", table.tools,
         h("p", { class: "why" }, why ?? "A switch takes effect with the next order; queues and states stay as they are."), bar, table.element),
-      decidingCard({ link, store }), whatIf.element),
+      decidingCard({ link, store })),
     update() {
       const used = policies.find((row) => row.in_use);
       say(now, `${store.policy || figures.UNKNOWN}${used ? `: ${used.summary} (${used.source})` : ""}`);

@@ -12,6 +12,40 @@ export function named(name) {
   return PLAIN.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
 }
 
+const TOKEN = /--[^\n]*|\/\*[\s\S]*?\*\/|'(?:[^']|'')*'|"((?:[^"]|"")*)"|([A-Za-z_][A-Za-z0-9_]*)|\S/g;
+
+/** Return where a text names streams behind FROM, JOIN or a comma: [{ stream, end }], `end` the place behind the name. */
+export function streamsIn(text, streams) {
+  const found = [];
+  const from = []; // by depth of brackets, whether a list of FROM stands there
+  let depth = 0;
+  let before = "";
+  for (const token of text.matchAll(TOKEN)) {
+    const [all, quotedName, plain] = token;
+    if (all.startsWith("--") || all.startsWith("/*")) continue;
+    const word = plain?.toUpperCase() ?? all;
+    if (word === "(" || word === "[") depth += 1;
+    else if (word === ")" || word === "]") {
+      from[depth] = false;
+      depth -= 1;
+    } else if (/^(FROM|JOIN)$/.test(word)) from[depth] = true;
+    else if (/^(WHERE|GROUP|HAVING|ORDER|LIMIT|EMIT|SELECT|ON|UNION|INTERSECT|EXCEPT|WITH)$/.test(word)) from[depth] = false;
+    const name = quotedName === undefined ? plain : quotedName.replaceAll('""', '"');
+    if (name !== undefined && (/^(FROM|JOIN)$/.test(before) || (before === "," && from[depth]))) {
+      const stream = streams.find((one) => one === name) ?? streams.find((one) => quotedName === undefined && one.toLowerCase() === name.toLowerCase());
+      if (stream !== undefined) found.push({ stream, end: token.index + all.length });
+    }
+    before = word;
+  }
+  return found;
+}
+
+/** Return the text of a SELECT as one that asks about the past of its streams, from an instant (milliseconds since 1970) on, or all of it. */
+export function ofHistory(text, streams, from = null) {
+  const words = ` HISTORY${from === null ? "" : ` FROM '${new Date(from).toISOString()}'`}`;
+  return streamsIn(text, streams).reverse().reduce((whole, { end }) => whole.slice(0, end) + words + whole.slice(end), text);
+}
+
 /** Return why a plan cannot be written as text here, or null when it can. */
 export function undrawable(plan) {
   if (plan.root.stream !== undefined && plan.root.op !== "source") return "it has ISTREAM, DSTREAM or RSTREAM";

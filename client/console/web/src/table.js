@@ -58,7 +58,7 @@ const ordered = (items, of, down) => {
 };
 
 /**
- * columns: { key, title, show, number, spark(row) -> values, tone(row) -> "good" | "bad" | null, total: see `grouped` }.
+ * columns: { key, title, show, number, last (the last in order are of interest first), spark(row) -> values, tone(row) -> "good" | "bad" | null, total: see `grouped` }.
  * open(row), if given, is called for the row that is clicked or on which Enter is pressed. `caption` names the table.
  * groups: [[key, title]] by which a user may group rows; more rows than are in view are shown as groups to be opened.
  */
@@ -110,8 +110,15 @@ export class Table {
     this.#arrange();
   }
 
+  /** Show only rows with this text, as if the user had written it into Search. */
+  find(text) {
+    this.search.value = text;
+    this.#filter = text.toLowerCase();
+    this.#arrange();
+  }
+
   #sortBy(column) {
-    const down = this.#sort?.key === column.key ? !this.#sort.down : Boolean(column.number);
+    const down = this.#sort?.key === column.key ? !this.#sort.down : Boolean(column.number || column.last);
     this.#sort = { key: column.key, down };
     this.#arrange();
   }
