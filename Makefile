@@ -33,13 +33,14 @@ test: checks tests ## all checks and all tests
 checks: $(READY) ## ruff, import contracts, mypy and the documents, side by side
 	@$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target lint contracts types docs
 
-# Two processes share the tests, a module each, so that what a module sets up is set up once.
+# Two processes share the tests, a module each, so that what a module sets up is set up once; the long ones first (tests/conftest.py).
+SHARED := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 tests: $(READY) ## pytest, all tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
 # Counting lines makes Python two to three times slower, so it is a run of its own.
 coverage: $(READY) ## all tests again, counting the lines that they reach
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) --cov --cov-report=term:skip-covered $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
