@@ -92,6 +92,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.TableSubqueryRecipe: "a subquery of a table",
         recipes.DistinctRecipe: "DISTINCT",
         recipes.UnnestRecipe: "UNNEST",
+        recipes.GapFillRecipe: "EMIT EMPTY with keys",
         recipes.TopRecipe: "ORDER BY LIMIT",
         recipes.RankRecipe: "rank",
         recipes.RunningTopRecipe: "ROW_NUMBER without a window",
