@@ -1,10 +1,11 @@
 // Charts over time, with the events as marks: uPlot in a card that follows its width and the theme.
 
 import uPlot from "uplot";
-import { clock } from "./figures.js";
+import { clock, count } from "./figures.js";
 import { card, h, mark, say } from "./dom.js";
 
 const HEIGHT_PX = 150;
+const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat(); // steps of an axis that counts
 
 /** Return the value that a colour of the style sheet has now. */
 export function colour(name) {
@@ -76,7 +77,7 @@ export class Chart {
       cursor: { y: false },
       legend: { show: false },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] }, x: { time: true } },
-      axes: [{ ...axis, size: 28, space: 64, values: (_, ticks) => ticks.map((at) => clock(at * 1000)) }, { ...axis, size: 62, values: (_, ticks) => ticks.map(show) }],
+      axes: [{ ...axis, size: 28, space: 64, values: (_, ticks) => ticks.map((at) => clock(at * 1000)) }, { ...axis, ...(show === count && { incrs: WHOLE }), size: 62, values: (_, ticks) => ticks.map(show) }],
       series: [
         {},
         ...this.#series.map(({ label, tone }) => ({ label, stroke: colour(tone), width: 1.6, points: { show: false } })),
