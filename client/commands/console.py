@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import click
 from millstream.client.commands.common import stop_with_input
@@ -20,23 +22,14 @@ from millstream.client.errors import MillstreamError
 @click.option("--tls-key", default=None, metavar="FILE", help="Private key of the certificate (PEM).")
 @click.option("--server-cert", default=None, metavar="FILE", help="Use TLS and trust this certificate of the server alone, by any name.")
 @click.option("--with-parent", is_flag=True, help="End when standard input does, as it does with the process that started this one.")
-def command(
-    server: str,
-    tls_ca: str | None,
-    host: str,
-    port: int,
-    tls_cert: str | None,
-    tls_key: str | None,
-    server_cert: str | None,
-    with_parent: bool,
-) -> int:
+def command(with_parent: bool, **words: Any) -> int:
     """Show a server in a browser, until SIGTERM or Ctrl-C: what runs, how fast, under which policy.
 
     If the server has tokens, the page asks for one; its role says what the page may do. With MILLSTREAM_TOKEN the console also looks while
     no page is open, so that the first page finds a past. `millstream serve --console-port 7420` starts this itself.
     """
     try:
-        _serve(server, tls_ca, host, port, tls_cert, tls_key, server_cert, with_parent=with_parent)
+        _serve(stop_with_input if with_parent else None, **words)
     except MillstreamError as error:
         if not (with_parent and error.code == "unsupported"):
             raise
@@ -46,6 +39,7 @@ def command(
 
 
 def _serve(
+    stop_by: Callable[[Callable[[], object]], None] | None,
     server: str,
     tls_ca: str | None,
     host: str,
@@ -53,8 +47,6 @@ def _serve(
     tls_cert: str | None,
     tls_key: str | None,
     server_cert: str | None,
-    *,
-    with_parent: bool,
 ) -> None:
     try:
         from millstream.client.console.serving import ConsoleSettings, serve
@@ -66,4 +58,4 @@ def _serve(
     token = os.environ.get("MILLSTREAM_TOKEN") or None
     tls = tls_ca if server_cert is None else pinned_context(server_cert)
     settings = ConsoleSettings(server, tls, token, host, port, tls_cert, tls_key)
-    serve(settings, lambda text: click.echo(text, err=True), stop_with_input if with_parent else None)
+    serve(settings, lambda text: click.echo(text, err=True), stop_by)
