@@ -1,5 +1,7 @@
-"""A table as a change log (K28): what is done to it ('+' puts a row in the place of that of its key, '-' deletes it) becomes what changes by
-that, a '-' for the row that goes and a '+' for the one that comes.
+"""A table as a change log (K28).
+
+What is done to it ('+' puts a row in the place of that of its key, '-' deletes it) becomes what changes by that: a '-' for the row that
+goes, a '+' for the one that comes.
 """
 
 from __future__ import annotations
