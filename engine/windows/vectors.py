@@ -22,6 +22,7 @@ from millstream.engine.state.forms import state_record
 
 Int64Array = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
+BoolArray = npt.NDArray[np.bool_]
 
 ARENA_MIN = 64
 ROOM_MIN = 2
@@ -79,9 +80,8 @@ class Vectors:
         counts = run_sizes(begins, len(ids))
         need = self.size[which] + counts
         full = need > self._room[which]
-        while full.any():
-            self._make_room(which[full], need[full])
-            full = need > self._room[which]  # a new arena takes spare room away from all
+        if full.any():
+            self._make_room(which, need, full)
         positions = expanded(self.start[which] + self.size[which], counts)
         for column, given in zip(self.columns, values, strict=True):
             column[positions] = given
@@ -89,25 +89,23 @@ class Vectors:
         self.live += len(ids)
         return positions
 
-    def _make_room(self, which: Int64Array, need: Int64Array) -> None:
-        rooms = self.start[which] + self._room[which] - self._begin[which]
-        goes_back = 2 * need <= rooms
-        if goes_back.any():
-            back = which[goes_back]
-            self._copy(back, self._begin[back], self.columns)
-            self.start[back], self._room[back] = self._begin[back], rooms[goes_back]
-        if not goes_back.all():
-            self._move(which[~goes_back], need[~goes_back])
-
-    def _move(self, which: Int64Array, need: Int64Array) -> None:
-        rooms = 2 * need + ROOM_MIN
-        if self._used + int(rooms.sum()) > len(self.columns[0]):
-            self._rewrite(which, rooms)
+    def _make_room(self, which: Int64Array, need: Int64Array, full: BoolArray) -> None:
+        """Give some different vectors the room that they need; `full` are those that do not have it."""
+        short = which[full]
+        rooms = self.start[short] + self._room[short] - self._begin[short]
+        goes_back = 2 * need[full] <= rooms
+        moved = short[~goes_back]
+        moved_rooms = 2 * need[full][~goes_back] + ROOM_MIN
+        if self._used + int(moved_rooms.sum()) > len(self.columns[0]):
+            self._rewrite(which, 2 * need + ROOM_MIN)  # of all, as a new arena takes spare room away
             return
-        starts = self._used + np.cumsum(rooms) - rooms
-        self._copy(which, starts, self.columns)
-        self.start[which], self._begin[which], self._room[which] = starts, starts, rooms
-        self._used += int(rooms.sum())
+        back = short[goes_back]
+        self._copy(back, self._begin[back], self.columns)
+        self.start[back], self._room[back] = self._begin[back], rooms[goes_back]
+        starts = self._used + np.cumsum(moved_rooms) - moved_rooms
+        self._copy(moved, starts, self.columns)
+        self.start[moved], self._begin[moved], self._room[moved] = starts, starts, moved_rooms
+        self._used += int(moved_rooms.sum())
 
     def _copy(self, which: Int64Array, starts: Int64Array, into: Sequence[npt.NDArray[Any]]) -> None:
         sizes = self.size[which]

@@ -8,22 +8,32 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine import windows
 from millstream.engine.state.decoding import decode
 from millstream.engine.state.encoding import encode
 from millstream.engine.windows.vectors import Vectors
 
-IDS = 6
-STEP = st.tuples(st.sampled_from(["append", "append", "append", "drop", "restart"]), st.lists(st.integers(0, IDS - 1), max_size=12))
+IDS = 20
+STEP = st.tuples(
+    st.sampled_from(["append", "append", "append", "drop", "restart"]),
+    st.lists(st.tuples(st.integers(0, IDS - 1), st.sampled_from([1, 1, 2, 40])), max_size=IDS),
+)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(STEP, max_size=40))
-def test_vectors_hold_what_lists_would(steps: list[Any]) -> None:
+@given(st.lists(STEP, max_size=40), st.sampled_from([1, 64]))
+def test_vectors_hold_what_lists_would(steps: list[Any], arena: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows.vectors, "ARENA_MIN", arena)
+        _run(steps)
+
+
+def _run(steps: list[Any]) -> None:
     vectors = Vectors([np.int64, np.float64])
     vectors.reserve_ids(IDS)
     held: list[list[int]] = [[] for _ in range(IDS)]
     for number, (what, drawn) in enumerate(steps):
-        ids = np.array(sorted(drawn), dtype=np.int64)
+        ids = np.array(sorted(i for i, count in drawn for _ in range(count)), dtype=np.int64)
         if what == "append":
             values = number * 100 + np.arange(len(ids), dtype=np.int64)
             positions = vectors.append(ids, [values, values / 2])
@@ -56,3 +66,22 @@ def test_a_vector_that_keeps_its_size_keeps_its_place(size: int, monkeypatch: py
             vectors.drop_front(ids, np.ones(100, dtype=np.int64))
     assert len(rewritten) <= 8  # while it grows, and not again
     assert len(vectors.columns[0]) <= 100 * 4 * (size + 2)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_vectors_that_need_room_at_once_do_not_take_it_from_each_other(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    count = int(draw.integers(2, 30))
+    vectors, held = Vectors([np.int64]), [0] * count
+    vectors.reserve_ids(count)
+    for number in range(30):
+        ids = np.sort(draw.integers(0, count, int(draw.choice([3, 50, 400]))))
+        positions = vectors.append(ids, [np.full(len(ids), number)])
+        assert len(set(positions.tolist())) == len(ids)
+        held = [h + int(np.count_nonzero(ids == i)) for i, h in enumerate(held)]
+        some = np.unique(draw.integers(0, count, count))
+        gone = (vectors.size[some] * draw.choice([0, 0.5, 1.0])).astype(np.int64)
+        vectors.drop_front(some, gone)
+        for i, less in zip(some.tolist(), gone.tolist(), strict=True):
+            held[i] -= less
+        assert vectors.size[:count].tolist() == held
