@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from millstream.server.run.run_command import map_option, time_format_option
 
 
 def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -40,10 +42,21 @@ def spark() -> None:
 @click.option(
     "--output", "outputs", metavar="QUERY=FOLDER", multiple=True, callback=_pairs, help="Write a query's rows there, as Parquet files."
 )
+@map_option
+@time_format_option
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
 @_PARTITIONS
 @_MASTER
-def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], format_: str, partitions: int | None, master: str) -> None:
+def run_command(
+    script: Path,
+    inputs: dict[str, str],
+    outputs: dict[str, str],
+    mapped: tuple[str, ...],
+    time_formats: tuple[str, ...],
+    format_: str,
+    partitions: int | None,
+    master: str,
+) -> None:
     """Run SCRIPT over stored data, once.
 
     The rows of queries without --output go to standard output, in the order of `millstream run`; they must fit into memory.
@@ -52,7 +65,7 @@ def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], f
     from millstream.server.run.output import write_results
 
     with _told(), _session(master) as session, _told():  # Spark's own words are gone with its session
-        found = SparkScript(session, _text(script), inputs, partitions)
+        found = SparkScript(session, _text(script), inputs, partitions, mapped, time_formats)
         names = [q.name for q in found.script.queries]
         strange = next((name for name in outputs if name not in names), None)
         if strange is not None:
@@ -83,6 +96,8 @@ def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], f
     callback=_pairs,
     help="Where a query's rows go.",
 )
+@map_option
+@time_format_option
 @click.option("--checkpoint", required=True, metavar="FOLDER", help="Where the run notes how far it is; the same command goes on.")
 @click.option("--once", is_flag=True, help="Stop when all files that are there have been read.")
 @click.option("--finish", is_flag=True, help="As --once, and then end the streams: open windows give their last results.")
@@ -92,6 +107,8 @@ def stream_command(
     script: Path,
     sources: dict[str, str],
     outputs: dict[str, str],
+    mapped: tuple[str, ...],
+    time_formats: tuple[str, ...],
     checkpoint: str,
     once: bool,
     finish: bool,
@@ -106,7 +123,9 @@ def stream_command(
     from millstream.feeder.spark.stream import StreamRun
 
     with _told(), _session(master) as session, _told():  # Spark's own words are gone with its session
-        run = StreamRun(session, _text(script), sources, outputs, checkpoint, partitions)
+        run = StreamRun(
+            session, _text(script), sources, outputs, checkpoint, partitions, mapped, time_formats, tell=partial(click.echo, err=True)
+        )
         query = run.start(once=once or finish)
         try:
             query.awaitTermination()
@@ -150,13 +169,14 @@ def _told() -> Iterator[None]:
     from millstream.engine.data.errors import ColumnMissing, EngineError
     from millstream.feeder.errors import FeederError
     from millstream.feeder.failures import what_failed
+    from millstream.protocol.values.names import MAP_HINT
 
     try:
         yield
     except FeederError as error:
         raise click.ClickException(f"{error.message}; {error.hint}" if error.hint else error.message) from error
     except ColumnMissing as error:
-        raise click.ClickException(f"{error}; give the stream's column the name that it has in the files") from error
+        raise click.ClickException(f"{error}; {MAP_HINT}") from error
     except EngineError as error:
         raise click.ClickException(str(error)) from error
     except Exception as error:

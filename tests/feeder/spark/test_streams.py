@@ -134,6 +134,24 @@ def test_a_driver_that_dies_anywhere_gives_each_result_once(seed: int, tmp_path:
     assert not list((tmp_path / "out").glob("_staging*"))
 
 
+def test_a_map_and_what_is_refused_in_batches(tmp_path: Path) -> None:
+    text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT ts, v FROM a"
+    (tmp_path / "1.csv").write_text("when,v\n03.02.2024 10:00,1\n2024-02-03,2\n")
+    (tmp_path / "2.csv").write_text("when,v\n03.02.2024 10:01,3\n")
+    told: list[str] = []
+    where = {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check")
+    run = StreamRun(LocalSession(), text, *where, 2, ["ts=when"], ["%d.%m.%Y %H:%M"], told.append)
+    for number in (1, 2):
+        run.take(number, {"a": [str(tmp_path / f"{number}.csv")]})
+    run.end()
+    assert [row["v"] for row in answer(tmp_path / "out")] == [1, 3]
+    assert [note.split(": ")[:2] for note in told] == [["batch 1", "a"]]
+    assert "1 of 2 rows refused" in told[0]
+    assert "line 3" in told[0]
+    with pytest.raises(SourceError, match="another --map or --time-format"):
+        StreamRun(LocalSession(), text, *where, 2, ["ts=when"])
+
+
 def test_items_of_lists_in_batches(tmp_path: Path) -> None:
     text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT a.k, u.item FROM a CROSS JOIN UNNEST(ARRAY[k, v]) AS u(item)"
     table = rows(np.random.default_rng(2), 60)
