@@ -1,6 +1,14 @@
-"""What can go wrong in the feeder: one family, each error a sentence that names the place and, where it can, the mend."""
+"""What can go wrong in the feeder: one family, each error a sentence that names the place and, where it can, the mend.
+
+`what_failed` finds the sentence of a task that failed in what Spark says of it.
+"""
 
 from __future__ import annotations
+
+import re
+
+_OURS = re.compile(r"^(?:\w+\.)*millstream(?:\.\w+)+: (.*)$", re.MULTILINE)
+_LAST = re.compile(r"^\s*(?:\w+\.)*(\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
 
 
 class FeederError(Exception):
@@ -30,3 +38,18 @@ class RateError(FeederError):
 
 class StateError(FeederError):
     """A state file that cannot be read or belongs to another run."""
+
+
+def what_failed(error: BaseException) -> str | None:
+    """Return the sentence of the error that a task raised, None when `error` does not come from Spark."""
+    if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+        return None
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours is not None:
+        return ours[1]
+    traceback = text.partition("Traceback (most recent call last):")[2].partition("\n\n")[0]
+    found = _LAST.findall(traceback)
+    if found:
+        return f"a task failed: {found[-1][0]}: {found[-1][1]}"
+    return f"Spark failed: {text.strip().splitlines()[0]}"

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.feeder.arrivals import ArrivalRule
-from millstream.feeder.errors import FeederError, SourceError
-from millstream.feeder.failures import what_failed
+from millstream.feeder.errors import FeederError, SourceError, what_failed
 from millstream.feeder.numbering import (
     ARRIVAL,
     BLOCK,

@@ -167,8 +167,7 @@ def _session(master: str) -> Iterator[Any]:
 def _told() -> Iterator[None]:
     """Say what went wrong, in the driver or in a task, in one sentence."""
     from millstream.engine.data.errors import ColumnMissing, EngineError
-    from millstream.feeder.errors import FeederError
-    from millstream.feeder.failures import what_failed
+    from millstream.feeder.errors import FeederError, what_failed
     from millstream.protocol.values.names import MAP_HINT
 
     try:

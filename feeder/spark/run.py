@@ -204,7 +204,7 @@ class SparkScript:
                 self._told.add(stream)
                 self.messages.append(note)
             if note is not None and not any(f.rows for f in facts if f.stream == stream):
-                raise SourceError(note, hint="; ".join(hints([note])) or None)
+                raise SourceError(note, hint="; ".join(hints([note])))
         return placement_of(definitions, facts, {})
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from millstream.feeder.errors import SourceError
-from millstream.feeder.failures import what_failed
+from millstream.feeder.errors import SourceError, what_failed
 from millstream.feeder.spark.run import SparkScript, run
 from millstream.protocol.values.text import json_lines
 from millstream.server.run.embedded import Replay, run_replay
