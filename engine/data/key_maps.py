@@ -120,7 +120,7 @@ class IntegerMap:
             ids = values - first if first else values
             if 0 <= ids.item(ids.view(_UNSIGNED).argmax()) < size:  # one below the row is the greatest without a sign
                 return ids, _NONE, _NONE
-        ids, slots = self._find(values)
+        ids, slots = self._search(values)
         if np.minimum.reduce(ids) >= 0:
             return ids, _NONE, _NONE
         unknown = (ids < 0).nonzero()[0]
@@ -161,7 +161,11 @@ class IntegerMap:
         held = self._table if self._table is not None else None if self._hash is None else self._hash.slots
         return self.pool.nbytes() + (0 if held is None else int(held.nbytes))
 
-    def _find(self, values: Int64Array) -> tuple[Int64Array, Int64Array | None]:
+    def find(self, values: Int64Array) -> Int64Array:
+        """Return the ids, a negative number where a value is unknown."""
+        return self._search(values)[0]
+
+    def _search(self, values: Int64Array) -> tuple[Int64Array, Int64Array | None]:
         """Return ids, MISSING where a value is unknown, and the slots of the hash table that were looked at last."""
         if self._table is not None:
             # The first and the last cell are always empty, so a value outside is clipped to "unknown". Wrap-around cannot hit a
@@ -301,13 +305,17 @@ class ObjectMap:
 
     def encode(self, values: Sequence[Hashable]) -> tuple[Int64Array, list[Hashable], Int64Array]:
         """Return (ids of all values, new values, their ids)."""
-        ids = np.array([self._ids.get(v, MISSING) for v in values], dtype=np.int64)
+        ids = self.find(values)
         if len(ids) == 0 or int(ids.min()) >= 0:
             return ids, [], _NONE
         new = list(dict.fromkeys(v for v, i in zip(values, ids.tolist(), strict=True) if i < 0))
         new_ids = self.pool.take(len(new))
         self._ids.update(zip(new, new_ids.tolist(), strict=True))
         return np.array([self._ids[v] for v in values], dtype=np.int64), new, new_ids
+
+    def find(self, values: Sequence[Hashable]) -> Int64Array:
+        """Return the ids, MISSING where a value is unknown."""
+        return np.array([self._ids.get(v, MISSING) for v in values], dtype=np.int64)
 
     def nbytes(self) -> int:
         """Return the bytes of the dict; not those of its keys, which whoever asks for ids holds as well."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
-from millstream.engine.data.key_maps import Int64Array, IntegerMap, ObjectMap, object_bytes
+from millstream.engine.data.key_maps import MISSING, Int64Array, IntegerMap, ObjectMap, object_bytes
 from millstream.engine.data.types import FLAT_ARROW_KINDS, DataType, Kind
 from millstream.engine.state.forms import state_record
 from millstream.protocol.values import arrow_functions as pc
@@ -67,6 +67,10 @@ class KeyEncoder(ABC):
         """Return an id a row; not to be written to, as they may be the column's own values."""
 
     @abstractmethod
+    def find(self, columns: Sequence[Column]) -> Int64Array:
+        """Return an id a row as `encode` does, and a negative number where the key is not known: nothing is remembered."""
+
+    @abstractmethod
     def columns(self, ids: Int64Array) -> list[Column]:
         """Return the key columns for ids."""
 
@@ -96,6 +100,8 @@ class NoKeys(KeyEncoder):
     def encode(self, columns: Sequence[Column]) -> Int64Array:
         """There is no column to tell how many rows; callers with no keys do not ask."""
         raise NotImplementedError  # an answer would be a guess
+
+    find = encode
 
     def columns(self, ids: Int64Array) -> list[Column]:
         """No columns."""
@@ -165,6 +171,14 @@ class NumberKey(KeyEncoder):
             ids[missing] = self._null_id
         return ids
 
+    def find(self, columns: Sequence[Column]) -> Int64Array:
+        """Look values up; NULL rows get the id of NULL if there is one."""
+        column = columns[0]
+        ids = self._map.find(column.values if self._is_bits else key_bits(column))
+        if column.valid is None:
+            return ids
+        return np.where(column.valid, ids, MISSING if self._null_id is None else self._null_id)
+
     def _encode_bits(self, bits: Int64Array) -> Int64Array:
         ids, new, new_ids = self._map.encode(bits)
         if len(new_ids):
@@ -230,22 +244,19 @@ class ObjectKey(KeyEncoder):
 
     def encode(self, columns: Sequence[Column]) -> Int64Array:
         """Encode the train's own dictionary, then each row through it."""
-        column = columns[0]
-        if column.type.kind in FLAT_ARROW_KINDS:
-            encoded = pc.dictionary_encode(column.values, null_encoding="encode")
-            distinct = encoded.dictionary.to_pylist()
-            places = encoded.indices.to_numpy(zero_copy_only=False)
-        else:
-            plain = _hashable_values(column)
-            distinct = list(dict.fromkeys(plain))
-            place_of = {v: i for i, v in enumerate(distinct)}
-            places = np.array([place_of[v] for v in plain], dtype=np.int64)
+        distinct, places = _distinct_values(columns[0])
         ids, new, new_ids = self._map.encode(distinct)
         self._values.extend([None] * (self.size - len(self._values)))
         for value, new_id in zip(new, new_ids.tolist(), strict=True):
             self._values[new_id] = value
         found: Int64Array = ids[places]
         return found
+
+    def find(self, columns: Sequence[Column]) -> Int64Array:
+        """Look each value of the train's dictionary up."""
+        distinct, places = _distinct_values(columns[0])
+        ids: Int64Array = self._map.find(distinct)[places]
+        return ids
 
     def columns(self, ids: Int64Array) -> list[Column]:
         """Return the column of values."""
@@ -324,6 +335,17 @@ class PairKey(KeyEncoder):
             self._remember(new, new_ids)
         return ids
 
+    def find(self, columns: Sequence[Column]) -> Int64Array:
+        """Look both parts up, then the pairs of those that are known."""
+        left = self._left.find(columns[: self._left_width])
+        right = self._right.find(columns[self._left_width :])
+        known = (left >= 0) & (right >= 0)
+        if known.all():
+            return self._map.find(left * self._stride + right)
+        ids = np.full(len(left), MISSING, dtype=np.int64)
+        ids[known] = self._map.find(left[known] * self._stride + right[known])
+        return ids
+
     def _remember(self, new: Int64Array, new_ids: Int64Array) -> None:
         if self.size > self._pairs.shape[1]:
             room = max(self.size, self._pairs.shape[1])
@@ -388,6 +410,17 @@ def _single(type_: DataType) -> KeyEncoder:
 def _sorted_pairs(values: Int64Array, ids: Int64Array) -> tuple[Int64Array, Int64Array]:
     order = np.argsort(values)
     return values[order], ids[order]
+
+
+def _distinct_values(column: Column) -> tuple[list[Any], Int64Array]:
+    """Return a column's different values, NULL as None, and the place of each row's among them."""
+    if column.type.kind in FLAT_ARROW_KINDS:
+        encoded = pc.dictionary_encode(column.values, null_encoding="encode")
+        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+    plain = _hashable_values(column)
+    distinct = list(dict.fromkeys(plain))
+    place_of = {v: i for i, v in enumerate(distinct)}
+    return distinct, np.array([place_of[v] for v in plain], dtype=np.int64)
 
 
 def _hashable_values(column: Column) -> list[Any]:

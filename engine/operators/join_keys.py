@@ -1,4 +1,4 @@
-"""Key ids of a join: one id space for both sides, so that equal ids are equal keys (K6, K7)."""
+"""Key ids of a join: one id space for both sides, so that equal ids are equal keys (K6, K7), and an index of one side by them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.errors import TypeProblem
-from millstream.engine.data.keys import KeyEncoder, key_encoder
+from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import BIGINT, DOUBLE, DataType, Kind, decimal
@@ -18,7 +18,7 @@ from millstream.engine.state.forms import state_record
 
 
 class KeyColumns:
-    """Ids of keys for one comparison of two sides; nothing is remembered between calls."""
+    """The key columns of both sides in the types in which they are compared."""
 
     def __init__(self, recipe: KeyedJoinRecipe, inputs: Sequence[Schema]) -> None:
         self._positions = (recipe.left_keys, recipe.right_keys)
@@ -26,26 +26,64 @@ class KeyColumns:
         pairs = zip(*self._positions, strict=True)
         self._types = [common_type(inputs[0].fields[left].type, inputs[1].fields[right].type) for left, right in pairs]
 
-    def ids(self, left: Sequence[Column], right: Sequence[Column]) -> tuple[Int64Array, Int64Array]:
-        """Return ids of both sides' rows, NO_KEY where a key is NULL that must not be."""
-        encoder = key_encoder(self._types)
-        return self.ids_of(0, left, encoder), self.ids_of(1, right, encoder)
-
-    def ids_of(self, side: int, columns: Sequence[Column], encoder: KeyEncoder | None = None) -> Int64Array:
-        """Return ids of one side's rows."""
-        return self._side(encoder or key_encoder(self._types), side, columns.__getitem__, len(columns[0]) if columns else 0)
-
-    def _side(self, encoder: KeyEncoder, side: int, column: Callable[[int], Column], rows: int) -> Int64Array:
+    def _side(self, ids_of: Callable[[Sequence[Column]], Int64Array], side: int, column: Callable[[int], Column], rows: int) -> Int64Array:
+        """Return ids of one side's rows, NO_KEY where a key is NULL that must not be."""
         positions = self._positions[side]
         if not positions:
             return np.zeros(rows, dtype=np.int64)
         keys = [as_type(column(p), t) for p, t in zip(positions, self._types, strict=True)]
         known = known_keys(keys, self._null_safe)
         if known is None:
-            return encoder.encode(keys)
+            return ids_of(keys)
         ids = np.full(rows, NO_KEY, dtype=np.int64)
-        ids[known] = encoder.encode([k.filter(known) for k in keys])
+        ids[known] = ids_of([k.filter(known) for k in keys])
         return ids
+
+
+class KeyIndex(KeyColumns):
+    """Rows of the right side by key, for left rows that come later, however often: what it costs to look is up to the left rows alone.
+
+    `ids` are the right rows' keys, NO_KEY where one is NULL that must not be.
+    """
+
+    def __init__(self, recipe: KeyedJoinRecipe, inputs: Sequence[Schema], right: Sequence[Column], rows: int) -> None:
+        super().__init__(recipe, inputs)
+        self._encoder = key_encoder(self._types)
+        self.ids = self._side(self._encoder.encode, 1, right.__getitem__, rows)
+        self._order = np.argsort(self.ids, kind="stable")
+        without_key = int(np.count_nonzero(self.ids < 0))  # they stand first
+        counts = np.bincount(self.ids[self.ids >= 0], minlength=max(1, self.size))
+        self._ends = without_key + np.cumsum(counts)
+        self._begins = self._ends - counts
+
+    @property
+    def size(self) -> int:
+        """One more than the greatest id."""
+        return self._encoder.size if self._types else 1
+
+    def find(self, left: Sequence[Column], rows: int) -> Int64Array:
+        """Return the ids of left rows, a negative number where no right row has the key."""
+        if not len(self.ids):
+            return np.full(rows, NO_KEY, dtype=np.int64)
+        return self._side(self._encoder.find, 0, left.__getitem__, rows)
+
+    def counts(self, ids: Int64Array) -> Int64Array:
+        """Return how many right rows each of the ids has that `find` gave."""
+        if not len(self.ids):
+            return np.zeros(len(ids), dtype=np.int64)
+        return np.where(ids >= 0, self._ends[ids] - self._begins[ids], 0)
+
+    def pairs(self, ids: Int64Array, counts: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the places of left rows among the ids, and of the right rows of their keys: by left row, then right one."""
+        at_left = np.repeat(np.arange(len(ids), dtype=np.int64), counts)
+        if not len(at_left):
+            return at_left, at_left
+        before = np.cumsum(counts) - counts
+        return at_left, self._order[np.arange(len(at_left), dtype=np.int64) + np.repeat(self._begins[ids] - before, counts)]
+
+    def nbytes(self) -> int:
+        """Return the bytes of the keys and of the order."""
+        return self._encoder.nbytes() + sum(int(a.nbytes) for a in (self.ids, self._order, self._begins, self._ends))
 
 
 @state_record("join_keys", 1, ("_positions", "_null_safe", "_types", "_encoder", "_holders"))
@@ -68,11 +106,11 @@ class JoinKeys(KeyColumns):
 
     def encode(self, side: int, train: Train) -> Int64Array:
         """Return an id a row, NO_KEY where a key column is NULL that must not be."""
-        return self._held(self._side(self._encoder, side, train.column, train.rows))
+        return self._held(self._side(self._encoder.encode, side, train.column, train.rows))
 
     def encode_columns(self, side: int, columns: Sequence[Column]) -> Int64Array:
         """Do the same for rows that are no train."""
-        return self._held(self._side(self._encoder, side, columns.__getitem__, len(columns[0])))
+        return self._held(self._side(self._encoder.encode, side, columns.__getitem__, len(columns[0])))
 
     def _held(self, ids: Int64Array) -> Int64Array:
         if self._types:

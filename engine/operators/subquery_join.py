@@ -28,7 +28,7 @@ from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.language.recipes import JoinKind, SubqueryRecipe, TableJoinRecipe, TableSubqueryRecipe
 from millstream.engine.operators.build import build_operator
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
-from millstream.engine.operators.join_keys import KeyColumns
+from millstream.engine.operators.join_keys import KeyIndex
 from millstream.engine.operators.join_state import CANDIDATES_MAX
 from millstream.engine.operators.ordered_rows import closing_seqs
 from millstream.engine.operators.outputs import MinimumWatermark
@@ -39,117 +39,109 @@ SEVERAL = "a subquery that stands for one value gave several rows"
 _NOTHING: Int64Array = np.empty(0, dtype=np.int64)
 
 
+class RightRows:
+    """What a subquery gave, found by its keys: by those of the left rows it belongs to, and by these and the value that is compared."""
+
+    def __init__(self, lookup: Lookup, columns: Sequence[Column], rows: int) -> None:
+        self.columns = columns
+        self.by_group = KeyIndex(lookup.recipe, lookup.inputs, columns, rows)
+        self.by_whole: KeyIndex | None = None
+        if lookup.whole is None:
+            return
+        self.by_whole = KeyIndex(lookup.whole, lookup.inputs, columns, rows)
+        self.unknown = _unknown(columns[lookup.whole.right_keys[-1]], rows)
+        self.has_unknown = np.zeros(max(1, self.by_group.size), dtype=np.bool_)
+        """Of each group: whether a value is NULL."""
+        ids = self.by_group.ids[self.unknown]
+        self.has_unknown[ids[ids >= 0]] = True
+
+    def nbytes(self) -> int:
+        """Return the bytes of the rows and of what finds them."""
+        indexes = [index for index in (self.by_group, self.by_whole) if index is not None]
+        return sum(c.nbytes() for c in self.columns) + sum(index.nbytes() for index in indexes)
+
+
 class Lookup:
     """Answers for left rows over a set of right ones. `failed` has the places of left rows without an answer, with the reason."""
 
     def __init__(self, recipe: SubqueryRecipe | TableSubqueryRecipe, left: Schema, right: Schema) -> None:
-        self._recipe = recipe
-        self._groups = KeyColumns(recipe, (left, right))
-        self._whole: KeyColumns | None = None
+        self.recipe = recipe
+        self.inputs = left, right
+        self.whole: SubqueryRecipe | TableSubqueryRecipe | None = None
+        """The recipe with the value that is compared as one more key."""
         if recipe.compared is not None:
             lefts, rights = ((*keys, one) for keys, one in zip((recipe.left_keys, recipe.right_keys), recipe.compared, strict=True))
-            whole = replace(recipe, left_keys=lefts, right_keys=rights, null_safe=(*recipe.null_safe, False))
-            self._whole = KeyColumns(whole, (left, right))
+            self.whole = replace(recipe, left_keys=lefts, right_keys=rights, null_safe=(*recipe.null_safe, False))
         self._residual = None if recipe.residual is None else compile_predicate(recipe.residual)
         self.failed: list[tuple[Int64Array, str]] = []
 
-    def answers(self, left: Sequence[Column], rows: int, right: Sequence[Column], others: int) -> list[Column]:
-        """Return the columns that are appended to the left rows; `rows` and `others` are how many there are of each."""
+    def answers(self, left: Sequence[Column], rows: int, right: RightRows) -> list[Column]:
+        """Return the columns that are appended to so many left rows."""
         self.failed = []
-        lefts, rights = self._ids(self._groups, left, rows, right, others)
-        if self._recipe.kind is JoinKind.SINGLE:
-            return self._single(left, right, lefts, rights)
+        ids = right.by_group.find(left, rows)
+        if self.recipe.kind is JoinKind.SINGLE:
+            return self._single(left, right, ids)
         if self._residual is None:
-            return [self._marks(left, rows, right, others, lefts, rights)]
-        return [self._marks_of_pairs(left, rows, right, others, lefts, rights)]
-
-    @staticmethod
-    def _ids(keys: KeyColumns, left: Sequence[Column], rows: int, right: Sequence[Column], others: int) -> tuple[Int64Array, Int64Array]:
-        lefts, rights = keys.ids(left, right)
-        # Without a key all rows have one; a side without columns would not say how many.
-        return (lefts if len(lefts) == rows else np.zeros(rows, np.int64)), (
-            rights if len(rights) == others else np.zeros(others, np.int64)
-        )
+            return [self._marks(left, right, ids)]
+        return [self._marks_of_pairs(left, right, ids)]
 
     # -- one value ------------------------------------------------------------------------------------------------------------
 
-    def _single(self, left: Sequence[Column], right: Sequence[Column], lefts: Int64Array, rights: Int64Array) -> list[Column]:
-        found = np.full(len(lefts), -1, dtype=np.int64)
-        counts = np.zeros(len(lefts), dtype=np.int64)
-        for at_left, at_right in self._pairs(left, right, lefts, rights):
-            counts += np.bincount(at_left, minlength=len(lefts))
+    def _single(self, left: Sequence[Column], right: RightRows, ids: Int64Array) -> list[Column]:
+        found = np.full(len(ids), -1, dtype=np.int64)
+        counts = np.zeros(len(ids), dtype=np.int64)
+        for at_left, at_right in self._pairs(left, right, ids):
+            counts += np.bincount(at_left, minlength=len(ids))
             found[at_left] = at_right
         several = np.flatnonzero(counts > 1)
         if len(several):
             self.failed.append((several, SEVERAL))
             found[several] = -1
-        return [taken_or_null(column, found) for column in right]
+        return [taken_or_null(column, found) for column in right.columns]
 
     # -- whether it is among them ---------------------------------------------------------------------------------------------
 
-    def _marks(
-        self, left: Sequence[Column], rows: int, right: Sequence[Column], others: int, lefts: Int64Array, rights: Int64Array
-    ) -> Column:
-        size = 1 + max(int(lefts.max(initial=-1)), int(rights.max(initial=-1)))
-        present = _among(lefts, rights, size)
-        if self._whole is None:
+    def _marks(self, left: Sequence[Column], right: RightRows, ids: Int64Array) -> Column:
+        present = ids >= 0
+        if right.by_whole is None:
             return Column(BOOLEAN, present)
-        ours, theirs = self._ids(self._whole, left, rows, right, others)
-        matched = _among(ours, theirs, 1 + max(int(ours.max(initial=-1)), int(theirs.max(initial=-1))))
-        unknown, unknowns = self._unknown(left, rows), self._unknown_right(right, others)
-        valid = matched | ~present | ~(unknown | _among(lefts, rights[unknowns], size))
+        matched = right.by_whole.find(left, len(ids)) >= 0
+        valid = matched | ~present | ~(self._unknown_left(left, len(ids)) | (right.has_unknown[ids] & present))
         return Column(BOOLEAN, matched, None if valid.all() else valid)
 
-    def _marks_of_pairs(
-        self, left: Sequence[Column], rows: int, right: Sequence[Column], others: int, lefts: Int64Array, rights: Int64Array
-    ) -> Column:
-        matched, doubtful = np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_)
-        if self._whole is not None:
-            ours, theirs = self._ids(self._whole, left, rows, right, others)
-            unknown, unknowns = self._unknown(left, rows), self._unknown_right(right, others)
-        for at_left, at_right in self._pairs(left, right, lefts, rights):
-            if self._whole is None:
+    def _marks_of_pairs(self, left: Sequence[Column], right: RightRows, ids: Int64Array) -> Column:
+        matched, doubtful = np.zeros(len(ids), dtype=np.bool_), np.zeros(len(ids), dtype=np.bool_)
+        if right.by_whole is not None:
+            ours, theirs = right.by_whole.find(left, len(ids)), right.by_whole.ids
+            unknown = self._unknown_left(left, len(ids))
+        for at_left, at_right in self._pairs(left, right, ids):
+            if right.by_whole is None:
                 matched[at_left] = True
                 continue
             matched[at_left[(ours[at_left] == theirs[at_right]) & (ours[at_left] >= 0)]] = True
-            doubtful[at_left[unknown[at_left] | unknowns[at_right]]] = True
+            doubtful[at_left[unknown[at_left] | right.unknown[at_right]]] = True
         valid = matched | ~doubtful
         return Column(BOOLEAN, matched, None if valid.all() else valid)
 
-    def _unknown(self, left: Sequence[Column], rows: int) -> BoolArray:
-        assert self._recipe.compared is not None
-        valid = left[self._recipe.compared[LEFT]].validity()
-        return np.zeros(rows, dtype=np.bool_) if valid is None else ~valid
-
-    def _unknown_right(self, right: Sequence[Column], others: int) -> BoolArray:
-        assert self._recipe.compared is not None
-        valid = right[self._recipe.compared[RIGHT]].validity()
-        return np.zeros(others, dtype=np.bool_) if valid is None else ~valid
+    def _unknown_left(self, left: Sequence[Column], rows: int) -> BoolArray:
+        assert self.recipe.compared is not None
+        return _unknown(left[self.recipe.compared[LEFT]], rows)
 
     # -- pairs ----------------------------------------------------------------------------------------------------------------
 
-    def _pairs(
-        self, left: Sequence[Column], right: Sequence[Column], lefts: Int64Array, rights: Int64Array
-    ) -> Iterator[tuple[Int64Array, Int64Array]]:
+    def _pairs(self, left: Sequence[Column], right: RightRows, ids: Int64Array) -> Iterator[tuple[Int64Array, Int64Array]]:
         """Yield pairs of equal keys for which the residual is true, all of a left row in one part, about CANDIDATES_MAX at a time."""
-        order = np.argsort(rights, kind="stable")
-        sorted_ids = rights[order]
-        first = np.searchsorted(sorted_ids, lefts, side="left")
-        counts = np.searchsorted(sorted_ids, lefts, side="right") - first
-        counts[lefts < 0] = 0
+        counts = right.by_group.counts(ids)
         ends = np.cumsum(counts)
         start = 0
-        while start < len(lefts):
+        while start < len(ids):
             before = int(ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + CANDIDATES_MAX, side="right")))
-            own = counts[start:stop]
-            at_left = np.repeat(np.arange(start, stop, dtype=np.int64), own)
-            if len(at_left):
-                claim(32 * len(at_left), "the pairs of a subquery")
+            if pairs := int(ends[stop - 1]) - before:
+                claim(32 * pairs, "the pairs of a subquery")
                 pause()
-                place = np.arange(len(at_left), dtype=np.int64) - np.repeat(np.cumsum(own) - own, own)
-                at_right = order[np.repeat(first[start:stop], own) + place]
-                yield self._true(left, right, at_left, at_right)
+                at_left, at_right = right.by_group.pairs(ids[start:stop], counts[start:stop])
+                yield self._true(left, right.columns, at_left + start, at_right)
             start = stop
 
     def _true(
@@ -163,6 +155,11 @@ class Lookup:
         return at_left[true], at_right[true]
 
 
+def _unknown(column: Column, rows: int) -> BoolArray:
+    valid = column.validity()
+    return np.zeros(rows, dtype=np.bool_) if valid is None else ~valid
+
+
 class _Pairs:
     """Columns of pairs, gathered when they are asked for."""
 
@@ -174,14 +171,6 @@ class _Pairs:
         """Return a column, the left's first."""
         (left, at_left), (right, at_right) = self._sides
         return left[position].take(at_left) if position < len(left) else right[position - len(left)].take(at_right)
-
-
-def _among(lefts: Int64Array, rights: Int64Array, size: int) -> BoolArray:
-    """Return which of the left ids is one of the right ones; a negative id is none."""
-    present = np.zeros(size + 1, dtype=np.bool_)
-    present[rights[rights >= 0]] = True
-    present[size] = False
-    return present[np.where(lefts >= 0, lefts, size)]
 
 
 # -- of windows and finite inputs -------------------------------------------------------------------------------------------------
@@ -284,7 +273,7 @@ class SubqueryJoin(Operator):
         track: WatermarkTrack,
         out: Emitter,
     ) -> Train:
-        added = self._lookup.answers(rows.columns, len(rows), rights.columns, len(rights))
+        added = self._lookup.answers(rows.columns, len(rows), RightRows(self._lookup, rights.columns, len(rights)))
         made = Train(
             self.schemas[0],
             [*rows.columns, *added],
@@ -327,7 +316,7 @@ class TableSubquery(TableJoin):
         self._steps, self._standing = recipe.steps, table
         self._lookup = Lookup(recipe, stream, recipe.steps[-1].schema if recipe.steps else table)
         self._changed_at: Int64Array = np.array([-1], dtype=np.int64)  # where the table changed, and the last change before what came
-        self._made: tuple[int, list[Column], int, list[str]] | None = None  # the last that was computed: after which change, rows, errors
+        self._made: tuple[int, RightRows, list[str]] | None = None  # the last that was computed: after which change, rows, errors
 
     def take_up(self, fields: dict[str, Any]) -> None:
         """Take up a snapshot; what was computed of another table is forgotten."""
@@ -352,11 +341,10 @@ class TableSubquery(TableJoin):
 
     def _part(self, rows: Train, change: int, seq: int, out: Emitter) -> list[Column]:
         if self._made is None or self._made[0] != change:
-            stands = np.flatnonzero((self._table.begins <= seq) & (seq < self._table.ends))
-            columns = [c.take(stands) for c in self._table.columns]
-            self._made = (change, *self._stepped(columns, len(stands)))
-        _, columns, count, reasons = self._made
-        answers = self._lookup.answers(rows.columns(), rows.rows, columns, count)
+            columns, count, reasons = self._stepped(*self._table.standing(seq))
+            self._made = change, RightRows(self._lookup, columns, count), reasons
+        _, right, reasons = self._made
+        answers = self._lookup.answers(rows.columns(), rows.rows, right)
         every = np.arange(rows.rows, dtype=np.int64)
         failed = [*self._lookup.failed, *((every, reason) for reason in reasons)]
         out.errors += [EvaluationErrors(reason, rows.take(places)) for places, reason in failed]
@@ -390,4 +378,4 @@ class TableSubquery(TableJoin):
 
     def state_bytes(self) -> int:
         """Return the bytes of the table's versions, and of what was made of them last."""
-        return super().state_bytes() + (0 if self._made is None else sum(c.nbytes() for c in self._made[1]))
+        return super().state_bytes() + (0 if self._made is None else self._made[1].nbytes())

@@ -39,6 +39,12 @@ def encode(encoder: KeyEncoder, types: list[DataType], rows: list[tuple[Any, ...
     return result
 
 
+def find(encoder: KeyEncoder, types: list[DataType], rows: list[tuple[Any, ...]]) -> list[int]:
+    schema = Schema(tuple(Field(f"k{i}", t) for i, t in enumerate(types)))
+    result: list[int] = encoder.find(columns_of(schema, rows)).tolist()
+    return result
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3), st.data())
 def test_ids_tell_keys_apart_as_equality_does(kinds: list[str], data: st.DataObject) -> None:
@@ -48,7 +54,11 @@ def test_ids_tell_keys_apart_as_equality_does(kinds: list[str], data: st.DataObj
     known: dict[tuple[Any, ...], int] = {}
     for _ in range(4):
         rows = data.draw(st.lists(row, min_size=1, max_size=30))
+        found = find(encoder, types, rows)
         ids = encode(encoder, types, rows)
+        for r, i, before in zip(rows, ids, found, strict=True):
+            assert before == i if tuple(map(canonical, r)) in known else before < 0
+        assert find(encoder, types, rows) == ids
         for r, i in zip(rows, ids, strict=True):
             key = tuple(map(canonical, r))
             assert known.setdefault(key, i) == i
@@ -77,8 +87,8 @@ def test_values_in_a_row_are_not_looked_up_until_another_one_comes(first: int) -
     encoder = NumberKey(BIGINT)
     row = [(first + i,) for i in range(20)]
     assert encode(encoder, [BIGINT], row[::-1]) == list(range(19, -1, -1))
-    find, looked_up = encoder._map._find, []
-    encoder._map._find = lambda values: looked_up.append(len(values)) or find(values)  # type: ignore[method-assign,func-returns-value]
+    find, looked_up = encoder._map._search, []
+    encoder._map._search = lambda values: looked_up.append(len(values)) or find(values)  # type: ignore[method-assign,func-returns-value]
     assert encode(encoder, [BIGINT], row) == list(range(20))
     assert encode(encoder, [BIGINT], [row[0], row[-1]]) == [0, 19]
     assert looked_up == []

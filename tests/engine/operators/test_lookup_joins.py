@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.operators import table_join
+from millstream.engine.operators.join_keys import KeyIndex
 
 from tests.support.engine_run import SqlEngine
 
@@ -94,6 +96,83 @@ def test_old_versions_are_forgotten() -> None:
     kind = next(o.id for o in delta.operators if "join" in o.kind)
     assert engine.network.operators[kind].logic.state_rows() <= 2
     assert engine.rows("q") == [(i, str(i)) for i in range(200)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("++-ll"), st.integers(0, 6) | st.none(), st.integers(0, 2)), max_size=60),
+    st.sampled_from(["l.k = t.k", "l.k = t.g", "l.k = t.g AND l.g = t.k"]),
+    st.sampled_from([1, 3, 4096]),
+    st.integers(1, 9),
+    st.sampled_from([0, 1, 3, 256]),
+)
+def test_any_row_meets_what_stands_however_the_table_has_changed(drawn: list[Any], on: str, train: int, pause: int, few: int) -> None:
+    left = "CREATE STREAM l (ts TIMESTAMP, k BIGINT, g BIGINT, v BIGINT) TIMESTAMP BY ts"
+    engine = SqlEngine(left, "CREATE TABLE t (k BIGINT, g BIGINT, n BIGINT, PRIMARY KEY (k))", train=train)
+    engine.put("t", [(k, 1, -k, "+") for k in range(3)])
+    stands: dict[int | None, tuple[Any, ...]] = {k: (k, 1, -k) for k in range(3)}
+    answers: list[tuple[Any, ...]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_join, "FEW", few)
+        engine.select(f"SELECT v, t.n FROM l LEFT JOIN t ON {on}")
+        for n, (what, key, other) in enumerate(drawn):
+            if what == "l":
+                engine.put("l", [(n, key, other, n)])
+                met = {
+                    "l.k = t.k": lambda row, key=key: row[0] == key,
+                    "l.k = t.g": lambda row, key=key: row[1] == key,
+                    "l.k = t.g AND l.g = t.k": lambda row, key=key, other=other: (row[1], row[0]) == (key, other),
+                }[on]
+                answers += [(n, row[2]) for row in stands.values() if key is not None and None not in row[:2] and met(row)] or [(n, None)]
+            else:
+                engine.put("t", [(key, other, n, what)])
+                stands.pop(key, None)
+                if what == "+":
+                    stands[key] = (key, other, n)
+            if n % pause == 0:
+                engine.work()
+        engine.work()
+    assert sorted(engine.rows("q"), key=repr) == sorted(answers, key=repr)
+    assert [v for v, _ in engine.rows("q")] == [v for v, _ in answers]
+
+
+@pytest.mark.parametrize("text", ["SELECT v, name FROM l JOIN t ON l.k = t.k", "SELECT v FROM l WHERE k IN (SELECT k FROM t)"])
+def test_a_train_looks_up_what_it_brings_and_not_what_the_table_holds(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SqlEngine(LEFT, TABLE, train=4)
+    engine.put("t", [(k, str(k), "+") for k in range(1_000)])
+    engine.select(text)
+    indexed = []
+    made = KeyIndex.__init__
+
+    def noted(self: KeyIndex, recipe: Any, inputs: Any, right: Any, rows: int) -> None:
+        indexed.append(rows)
+        made(self, recipe, inputs, right, rows)
+
+    monkeypatch.setattr(KeyIndex, "__init__", noted)
+    for i in range(50):
+        engine.put("l", [(i, i, i)])
+        engine.work()
+    assert sum(indexed) <= 2_000  # by the keys, and by the value that is looked for
+    assert len(engine.rows("q")) == 50
+
+
+def test_a_change_costs_about_the_root_of_what_the_table_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SqlEngine(LEFT, TABLE)
+    engine.put("t", [(k, str(k), "+") for k in range(5_000)])
+    delta = engine.select("SELECT v, name FROM l JOIN t ON l.k = t.k")
+    kind = next(o.id for o in delta.operators if "join" in o.kind)
+    table = engine.network.operators[kind].logic._table
+    written = []
+    held = table._hold
+    monkeypatch.setattr(table, "_hold", lambda versions: (written.append(len(versions)), held(versions)))
+    for i in range(1_000):
+        engine.put("t", [(i, f"new {i}", "+")])
+        engine.put("l", [(i, i, i)])
+        engine.work()
+    assert sum(written) <= 4 * 6_000  # of 1,000 changes each would have written 5,000
+    assert len(table) == 5_000
+    assert len(table.parts[0]) + len(table.parts[1]) <= 7_000
+    assert engine.rows("q") == [(i, f"new {i}") for i in range(1_000)]
 
 
 @pytest.mark.parametrize(
