@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str
     return found
 
 
+LOOK_S = 1  # between two looks whether Ctrl-C was pressed
 _SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _MASTER = click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 _PARTITIONS = click.option("--partitions", type=click.IntRange(min=1), help="Buckets of keys behind a shuffle. Default: as many as slots.")
@@ -121,20 +123,27 @@ def stream_command(
     partitions is that of the first run.
     """
     from millstream.feeder.spark.stream import StreamRun
+    from millstream.feeder.stopping import stop_on_signal
 
     with _told(), _session(master) as session, _told():  # Spark's own words are gone with its session
         run = StreamRun(
             session, _text(script), sources, outputs, checkpoint, partitions, mapped, time_formats, tell=partial(click.echo, err=True)
         )
-        query = run.start(once=once or finish)
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
-            return
-        if finish:
-            run.end()
-        click.echo(f"{run.manifest.batch + 1} batches, {sum(run.manifest.places.values())} rows in all queries", err=True)
+        stopped = threading.Event()
+        with stop_on_signal(stopped):  # in the place of Spark's own, which breaks off what it is just saying to Java
+            query = run.start(once=once or finish)
+            ended = f"all files of {', '.join(sources.values())} have been read"
+            if not (once or finish):
+                click.echo(f"reading the files that come to {', '.join(sources.values())}, until Ctrl-C", err=True)
+            while not query.awaitTermination(LOOK_S) and not stopped.is_set():
+                pass
+            if stopped.is_set():
+                query.stop()
+                ended = "stopped; the same command goes on from here"
+            elif finish:
+                run.end()
+                ended += ", and the streams have ended"
+        click.echo(ended, err=True)
 
 
 @spark.command("explain")
@@ -157,9 +166,13 @@ def _text(script: Path) -> str:
 
 @contextmanager
 def _session(master: str) -> Iterator[Any]:
+    from millstream.feeder.progress import stage
     from millstream.feeder.session import spark_session
+    from rich.console import Console
 
-    with spark_session(master) as session:
+    with ExitStack() as stack:
+        with stage(Console(stderr=True, highlight=False), "starting Spark"):
+            session = stack.enter_context(spark_session(master))
         yield session
 
 

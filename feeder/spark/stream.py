@@ -63,7 +63,7 @@ class Manifest:
 class StreamRun:
     """One run of a script over sources, folders by stream, into outputs, folders by query, from where a checkpoint stands.
 
-    `maps` and `time_formats` are as for `SparkScript`. `tell` gets a sentence about the rows that a batch refused.
+    `maps` and `time_formats` are as for `SparkScript`. `tell` gets sentences about each batch.
     """
 
     def __init__(
@@ -155,21 +155,21 @@ class StreamRun:
         if number <= self.manifest.batch:
             return
         manifest = Manifest(number, ended=ends)
-        refused: dict[str, str] = {}
+        said = _Said()
         for query in range(len(self.script.queries)):
-            self._take_query(query, files, manifest, refused)
+            self._take_query(query, files, manifest, said)
         write_whole(self.checkpoint / "commits" / f"{number}.json", json.dumps(asdict(manifest)))
         self._put_in_place(manifest)
         self.manifest = manifest
-        for note in refused.values():
-            self._tell(f"batch {number}: {note}")
+        for sentence in said.sentences(files):
+            self._tell(f"batch {number}: {sentence}")
         self._forget()
 
     def end(self) -> None:
         """End the streams: what windows still hold becomes their last results."""
         self.take(self.manifest.batch + 1, {}, ends=True)
 
-    def _take_query(self, query: int, files: Mapping[str, Sequence[str]], manifest: Manifest, refused: dict[str, str]) -> None:
+    def _take_query(self, query: int, files: Mapping[str, Sequence[str]], manifest: Manifest, said: _Said) -> None:
         before, context = self.manifest, self.session.sparkContext
         plan = Task(self.text, query, 1, {}, {}, in_batches=True).cut
         streams = [s for s in self.sources if s in plan.streams]
@@ -187,7 +187,7 @@ class StreamRun:
         for stream in streams:
             note = refusal_note(stream, facts)
             if note is not None:
-                refused[stream] = note
+                said.refused[stream] = note
         placement = placement_of(definitions, facts, before.greatest_us)
         offset = before.places.get(str(query), 0)
         buckets = self.buckets if all(e.keys for e in plan.exchanges) else 1
@@ -203,6 +203,7 @@ class StreamRun:
         else:
             made = sent.partitionBy(buckets, identity).mapPartitionsWithIndex(lambda part, items: batch.run(part, (i[1] for i in items)))
         written: list[Written] = made.collect()
+        said.results[self.script.queries[query].name] = sum(w.rows for w in written)
         manifest.places[str(query)] = offset + placement.rows
         manifest.greatest_us |= {s: max(v, before.greatest_us.get(s, TIME_MIN)) for s, v in placement.greatest_us.items()}
         manifest.states += [(query, w.bucket, w.state) for w in written if w.state]
@@ -285,6 +286,20 @@ def write_whole(place: Path, body: str | bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+@dataclass(slots=True)
+class _Said:
+    """What a person is told of a batch: why rows of a stream were refused, how many results each query gave."""
+
+    refused: dict[str, str] = field(default_factory=dict)
+    results: dict[str, int] = field(default_factory=dict)
+
+    def sentences(self, files: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return them; `files` are those that the batch has read, by stream."""
+        read = [f"{len(paths)} file{'' if len(paths) == 1 else 's'} of {stream}" for stream, paths in files.items() if paths]
+        gave = [f"{query} {rows} result{'' if rows == 1 else 's'}" for query, rows in self.results.items()]
+        return [*self.refused.values(), f"{', '.join(read) or 'the streams end'}; {', '.join(gave)}"]
 
 
 def _local(path: str) -> str:

@@ -145,7 +145,8 @@ def test_a_map_and_what_is_refused_in_batches(tmp_path: Path) -> None:
         run.take(number, {"a": [str(tmp_path / f"{number}.csv")]})
     run.end()
     assert [row["v"] for row in answer(tmp_path / "out")] == [1, 3]
-    assert [note.split(": ")[:2] for note in told] == [["batch 1", "a"]]
+    assert told[1:] == ["batch 1: 1 file of a; q 1 result", "batch 2: 1 file of a; q 1 result", "batch 3: the streams end; q 0 results"]
+    assert told[0].startswith("batch 1: a: ")
     assert "1 of 2 rows refused" in told[0]
     assert "line 3" in told[0]
     with pytest.raises(SourceError, match="another --map or --time-format"):
