@@ -1,14 +1,11 @@
 """What can go wrong in the feeder: one family, each error a sentence that names the place and, where it can, the mend.
 
-`what_failed` finds the sentence of a task that failed in what Spark says of it.
+What a task of Spark's failed of is found in what Spark says of it.
 """
 
 from __future__ import annotations
 
 import re
-
-_OURS = re.compile(r"^(?:\w+\.)*millstream(?:\.\w+)+: (.*)$", re.MULTILINE)
-_LAST = re.compile(r"^\s*(?:\w+\.)*(\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
 
 
 class FeederError(Exception):
@@ -38,6 +35,10 @@ class RateError(FeederError):
 
 class StateError(FeederError):
     """A state file that cannot be read or belongs to another run."""
+
+
+_OURS = re.compile(r"^(?:\w+\.)*millstream(?:\.\w+)+: (.*)$", re.MULTILINE)
+_LAST = re.compile(r"^\s*(?:\w+\.)*(\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
 
 
 def what_failed(error: BaseException) -> str | None:

@@ -57,3 +57,9 @@ class OrderFailed(SchedulerError):
         super().__init__(message)
         self.operator = operator
         self.receipt = receipt
+
+
+class SimulationError(SchedulerError):
+    """A workload or trace that cannot be simulated."""
+
+    code = "simulation"

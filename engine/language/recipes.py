@@ -240,6 +240,23 @@ class TableJoinRecipe(KeyedJoinRecipe):
     table_key: tuple[int, ...]
 
 
+@state_record("table_changes_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class TableChangesRecipe(Recipe):
+    """What changes of a table (K28): '-' for a row that goes, '+' for one that comes; first '+' for all that stand.
+
+    The input is the table's change log as of TableJoinRecipe, `table_key` its primary key.
+    """
+
+    table_key: tuple[int, ...]
+
+
+@state_record("change_join_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class ChangeJoinRecipe(KeyedJoinRecipe):
+    """Join of two change logs (K28), whose last columns are the kind of the change. Output: the others of both, then that of the join."""
+
+
 @state_record("subquery_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class SubqueryRecipe(KeyedJoinRecipe):

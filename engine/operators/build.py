@@ -35,8 +35,10 @@ _OF_INPUTS: dict[type[recipes.Recipe], str] = {
     recipes.TableJoinRecipe: "table_join:TableJoin",
     recipes.SubqueryRecipe: "subquery_join:SubqueryJoin",
     recipes.TableSubqueryRecipe: "subquery_join:TableSubquery",
+    recipes.ChangeJoinRecipe: "change_join:ChangeJoin",
 }
 _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
+    recipes.TableChangesRecipe: "table_changes:TableChanges",
     recipes.GapFillRecipe: "gap_fill:GapFill",
     recipes.DistinctRecipe: "distinct:Distinct",
     recipes.TopRecipe: "ordered_rows:Top",

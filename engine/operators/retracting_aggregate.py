@@ -13,12 +13,13 @@ from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows,
 from millstream.engine.data.column import Column
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.train import Int64Array, Train, empty_train
+from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, OrderColumn
 from millstream.engine.operators.changes import Changes, canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.ordered_rows import order_keys
-from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 
@@ -112,6 +113,15 @@ class RetractingAggregate(Operator):
         count = len(wanted)
         seq, time = np.full(count, train.hi - 1, dtype=np.int64), np.full(count, self._newest, dtype=np.int64)
         return made_train(train, self.schemas[0], columns, seq, time)
+
+    def standing(self, lo: int, watermark_us: int) -> Train:
+        """Return the answers of all groups as the base does."""
+        groups = self._groups(self._rows)
+        wanted = distinct(groups)
+        count = len(wanted)
+        base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))
+        columns = [*self._answers(self._rows, groups, wanted), change_column(np.ones(count, dtype=np.bool_))]
+        return made_train(base, self.schemas[0], columns, np.full(count, lo, dtype=np.int64), np.full(count, TIME_MIN, dtype=np.int64))
 
     def state_rows(self) -> int:
         """Return the rows that stand."""

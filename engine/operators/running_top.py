@@ -1,8 +1,7 @@
 """ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n without a window: the first n rows of each group so far, as a change log (K24).
 
 A row that the first n of its group hold back is forgotten at once: rows only come, so it can never be among them. What is kept lies in
-runs, a group's rows side by side in one of them. A group that changes is written anew into the youngest run; runs of like size are merged,
-so a kept row is moved about log2(rows) times beside the times its own group changes.
+runs (group_runs.py).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import cut_rows
-from millstream.engine.data.arrays import distinct, expanded, run_sizes, run_starts
+from millstream.engine.data.arrays import distinct, run_sizes, run_starts
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.keys import NoKeys, key_encoder
@@ -23,55 +22,11 @@ from millstream.engine.data.types import BIGINT
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.language.recipes import RunningTopRecipe
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.group_runs import GroupRun, all_of, replaced
 from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.state.forms import state_record
 
 Mask = npt.NDArray[np.bool_]
-
-
-@state_record("top_run", 1, ("rows", "groups", "alive"))
-class TopRun:
-    """Kept rows, by group and then in the order asked for; those of groups that have changed since are no longer `alive`."""
-
-    __slots__ = ("alive", "groups", "rows")
-
-    def __init__(self, rows: BufferedRows, groups: Int64Array) -> None:
-        self.rows = rows
-        self.groups = groups
-        self.alive: Mask = np.ones(len(groups), dtype=np.bool_)
-
-    @classmethod
-    def from_state(cls, fields: dict[str, object]) -> TopRun:
-        """Return the run."""
-        made = cls.__new__(cls)
-        for name, value in fields.items():
-            setattr(made, name, value)
-        return made
-
-    @property
-    def size(self) -> int:
-        """Rows that count."""
-        return int(np.count_nonzero(self.alive))
-
-    def of(self, groups: Int64Array) -> Int64Array:
-        """Return the places of the rows of some groups, rising."""
-        starts = np.searchsorted(self.groups, groups, side="left")
-        at = expanded(starts, np.searchsorted(self.groups, groups, side="right") - starts)
-        return at[self.alive[at]]
-
-    def shrunk(self) -> TopRun:
-        """Return only what counts, in memory of its own."""
-        at = np.flatnonzero(self.alive)
-        return TopRun(self.rows.take(at), self.groups[at])
-
-
-def merged(one: TopRun, other: TopRun) -> TopRun:
-    """Return what counts of two runs as one; no group is in both."""
-    one, other = one.shrunk(), other.shrunk()
-    groups = np.concatenate((one.groups, other.groups))
-    order = groups.argsort(kind="stable")
-    return TopRun(concat_rows(one.rows, other.rows).take(order), groups[order])
 
 
 class RunningTop(Operator):
@@ -85,7 +40,7 @@ class RunningTop(Operator):
         self._recipe = recipe
         self._inputs = inputs
         self._keys = key_encoder([inputs.fields[p].type for p in recipe.partition])
-        self._runs: list[TopRun] = []
+        self._runs: list[GroupRun] = []
         self._ordinal = 0
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
@@ -124,7 +79,7 @@ class RunningTop(Operator):
         wanted = np.sort(order[kept | left])
         rows = self._gathered(places, new, wanted)
         at = np.searchsorted(wanted, order)  # where each of the sorted rows went
-        self._keep(TopRun(rows.take(at[kept]), groups[kept]), places, distinct(groups[changed]))
+        self._runs = replaced(self._runs, places, distinct(groups[changed]), GroupRun(rows.take(at[kept]), groups[kept]))
         before = np.cumsum(is_old)
         before = before - np.repeat(before[starts] - is_old[starts], sizes)  # an old row's number until now
         moved = kept & is_old & (numbers != before) if self._recipe.numbered else np.zeros(len(order), dtype=np.bool_)
@@ -160,17 +115,6 @@ class RunningTop(Operator):
             first += count
         return concat_rows(*parts)
 
-    def _keep(self, made: TopRun, places: Sequence[Int64Array], changed: Int64Array) -> None:
-        """Put the groups that changed in the place of what they were."""
-        for run, at in zip(self._runs, places, strict=True):
-            run.alive[at[np.isin(run.groups[at], changed)]] = False
-        runs = [run if 2 * run.size >= len(run.rows) else run.shrunk() for run in self._runs]
-        runs = [run for run in runs if len(run.rows)] + [made]
-        while len(runs) > 1 and runs[-2].size < 2 * runs[-1].size:
-            last = runs.pop()
-            runs.append(merged(runs.pop(), last))
-        self._runs = runs
-
     def _number_column(self, numbers: Int64Array) -> Column:
         return Column(BIGINT, numbers) if self._recipe.numbered else null_column(BIGINT, len(numbers))
 
@@ -179,9 +123,7 @@ class RunningTop(Operator):
         base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))
         if not self._runs:
             return base
-        whole = self._runs[0].shrunk()
-        for run in self._runs[1:]:
-            whole = merged(whole, run)
+        whole = all_of(self._runs)
         count, starts = len(whole.groups), run_starts(whole.groups)
         numbers = np.arange(1, count + 1, dtype=np.int64) - np.repeat(starts, run_sizes(starts, count))
         columns = [*whole.rows.columns, self._number_column(numbers), change_column(np.ones(count, dtype=np.bool_))]
@@ -193,4 +135,4 @@ class RunningTop(Operator):
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._keys.nbytes() + sum(run.rows.nbytes() + 9 * len(run.groups) for run in self._runs)
+        return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)

@@ -115,6 +115,9 @@ def _joins(nodes: list[logical.Node]) -> Iterator[Rule]:
                 yield "K19", "the watermark is behind by the bound, for which a row without a match waits"
         if isinstance(node, logical.SubqueryJoin):
             yield from _subqueries(node)
+        if isinstance(node, logical.ChangeJoin):
+            every = "" if node.keys else "; without an equality each change is compared with all rows of the other side"
+            yield "K28", f"rows that go take their pairs back, rows that come bring theirs{every}"
         if isinstance(node, logical.TableJoin):
             yield "K18", "the table's version at the left row's place in arrival order"
         if isinstance(node, logical.KeyedJoin) and node.keys:
@@ -466,6 +469,8 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.Window: _window,
     logical.Aggregate: _aggregate,
     logical.Join: _join,
+    logical.TableChanges: lambda node: "Changes",
+    logical.ChangeJoin: lambda node: f"{node.kind.value.capitalize()} join of what stands{_on(node)}",
     logical.TableJoin: lambda node: f"{node.kind.value.capitalize()} table join{_on(node)}",
     logical.SubqueryJoin: _subquery,
     logical.AsofJoin: lambda node: f"{node.kind.value.capitalize()} as-of join{_on(node)}{_reach(node)}",

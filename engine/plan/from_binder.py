@@ -32,7 +32,7 @@ from millstream.engine.language.statements import (
 )
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import Around, ExpressionBinder
-from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
+from millstream.engine.plan.join_binder import JoinRequest, Side, as_changes, as_relation, as_scan, make_join
 from millstream.engine.plan.join_conditions import KeyExpressions, analyse, key_type, shifted
 from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Unnest, Window, requalified
 from millstream.engine.plan.scope import Scope
@@ -187,13 +187,19 @@ class FromBinder:
         items = [self._side(i, where if i is source else None) for i in listed if i is listed[0] or not isinstance(i, UnnestItem)]
         if self.environment.finite:
             items = [replace(side, node=as_scan(side.node)) for side in items]
+        elif len(items) > 1:
+            items = [as_relation(side) for side in items]
         if unfolded:
             items = [self._unfolded(items, unfolded)]
         if len(items) == 1:
-            node = windowed(items[0])
+            node = self._changing(windowed(items[0]))
             scope = self._scope(node, items[0])
             return BoundFrom(node, scope, self._where(where, scope), items[0].per_window)
         return self._comma_join(items, where, source)
+
+    def _changing(self, node: Node) -> Node:
+        """Return all of FROM; tables alone, and what is made of such, as what changes of them (K28)."""
+        return node if self.environment.finite else as_changes(node)
 
     def _unfolded(self, items: list[Side], unfolded: list[UnnestItem]) -> Side:
         """Put UNNEST behind a comma on top of the one item before it."""
@@ -202,7 +208,7 @@ class FromBinder:
             hint = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item); join others with JOIN … ON"
             message = "UNNEST stands behind the one item whose list it reads"
             raise Unsupported(message, hint=hint, line=place.line, column=place.column, token="UNNEST")
-        side = items[0]
+        side = items[0] if self.environment.finite else as_relation(items[0])
         for item in unfolded:
             side = unnested_side(side, item, outer=False)
         return side
@@ -232,9 +238,10 @@ class FromBinder:
             start = width - len(side.node.attributes)
             mine = [c for c in waiting if _joins(c, start, width)]
             waiting = [c for c in waiting if c not in mine]
-            request = JoinRequest(JoinKind.INNER, tuple(mine), None, False, source.place, finite=self.environment.finite)
+            finite = self.environment.finite
+            request = JoinRequest(JoinKind.INNER, tuple(mine), None, False, source.place, finite=finite, changes=not finite)
             current = make_join(current, side, request)
-        node = windowed(current)
+        node = self._changing(windowed(current))
         return BoundFrom(node, self._scope(node, current), tuple(waiting))
 
     # -- items ----------------------------------------------------------------------------------------------------------------
@@ -286,6 +293,8 @@ class FromBinder:
         if isinstance(item.right, UnnestItem):
             return self._unnest(item, item.right)
         left, right = self._side(item.left), self._side(item.right)
+        if not self.environment.finite:
+            left, right = as_relation(left), as_relation(right)
         attributes = left.node.attributes + right.node.attributes
         both = _both_bounds(left, right)
         names = [n for n in item.using if n.text not in {b.name for b in both}]  # the bounds of such windows are equal and stand once
@@ -306,15 +315,15 @@ class FromBinder:
             asof = self._system_time(item, left, right)
         of_table = isinstance(left.node, TableScan) and not shared
         asked = self._where(where, Scope(attributes + bounds_of(None))) if of_table else ()
-        request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite, where=asked)
+        finite = self.environment.finite
+        request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=finite, where=asked, changes=not finite)
         made = make_join(left, right, request)
         return merged(made, shared, len(left.node.attributes), item.kind) if shared else made
 
     def _unnest(self, item: JoinItem, right: UnnestItem) -> Side:
         """CROSS JOIN UNNEST(…), or LEFT JOIN UNNEST(…) ON TRUE, which keeps rows without items."""
         left = self._side(item.left)
-        if self.environment.finite:
-            left = replace(left, node=as_scan(left.node))
+        left = replace(left, node=as_scan(left.node)) if self.environment.finite else as_relation(left)
         plain = item.on is None or (isinstance(item.on, exp.Boolean) and bool(item.on.this))
         if item.kind not in (JoinKind.INNER, JoinKind.LEFT) or not plain or item.using or item.within_us is not None or item.asof:
             place = item.place
@@ -531,9 +540,6 @@ def unnested_side(left: Side, item: UnnestItem, *, outer: bool) -> Side:
 
 
 def _check_unfolds(left: Side) -> None:
-    if isinstance(left.node, TableScan):
-        hint = "FETCH reads a table's rows; in a continuous query join the table to a stream first"
-        raise Unsupported("UNNEST of a table is not supported here", hint=hint)
     if left.spec is not None and left.spec.kind is WindowKind.ROWS:
         hint = "write FROM (SELECT … FROM s CROSS JOIN UNNEST(…) AS t(item)) [ROWS n] to count items"
         raise Unsupported("UNNEST behind a window of [ROWS n] is not supported", hint=hint)

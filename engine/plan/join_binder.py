@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import TEXT
 from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
@@ -59,6 +60,42 @@ def check_times(root: logical.Node, timeless: frozenset[str]) -> None:
                 raise Unsupported(f"the rows of {name} have no event time, so they cannot have a window or a bound in time", hint=hint)
 
 
+def is_relation(node: logical.Node) -> bool:
+    """Whether an item of FROM is a table, a change log seen as one, or made of such alone."""
+    if isinstance(node, logical.TableScan | logical.Relation | logical.ChangeJoin):
+        return True
+    return isinstance(node, logical.Project | logical.Unnest) and is_relation(node.input)
+
+
+def as_relation(side: Side) -> Side:
+    """Return an item that is a change log as what stands after it: for a join, whose conditions count its other columns alone."""
+    if logical.change_position(side.node.attributes) is None:
+        return side
+    assert side.node.attributes[-1].role is logical.Role.CHANGE
+    return replace(side, node=logical.Relation(attributes=side.node.attributes[:-1], input=side.node))
+
+
+def as_changes(node: logical.Node) -> logical.Node:
+    """Return a relation as its change log; the kind of the change comes last, any other node is as it was."""
+    if not is_relation(node):
+        return node
+    if isinstance(node, logical.Relation):
+        return node.input
+    attributes = (*node.attributes, logical.Attribute("op", TEXT, False, role=logical.Role.CHANGE))
+    if isinstance(node, logical.TableScan):
+        return logical.TableChanges(attributes=attributes, input=node)
+    if isinstance(node, logical.ChangeJoin):
+        return replace(node, attributes=attributes, left=as_changes(node.left), right=as_changes(node.right))
+    assert isinstance(node, logical.Project | logical.Unnest)
+    below = as_changes(node.input)
+    last = len(below.attributes) - 1
+    if isinstance(node, logical.Project):
+        return replace(node, attributes=attributes, input=below, expressions=(*node.expressions, below.attributes[last].reference(last)))
+    made = replace(node, attributes=(*below.attributes, *node.attributes[last:]), input=below)
+    order = [*range(last), *range(last + 1, len(made.attributes)), last]
+    return logical.Project(attributes=attributes, input=made, expressions=tuple(made.attributes[i].reference(i) for i in order))
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """An item of FROM without its window, and the window. `joined` marks a join of sliding windows, which takes no further one,
@@ -76,8 +113,8 @@ class JoinRequest:
     """What was written about a join: kind, conditions over left's then right's attributes, WITHIN, AS OF, place.
 
     `bound`, `strict` and `forward` come from plan objects, which state what ON would imply. `finite`: both sides are sets of rows that
-    stand now. `where` are conditions of WHERE over the same attributes, for a join that is all of FROM; they are applied above it in any
-    case.
+    stand now. `changes`: what changes may be joined with its like. `where` are conditions of WHERE over the same attributes, for a join
+    that is all of FROM; they are applied above it in any case.
     """
 
     kind: JoinKind
@@ -90,6 +127,7 @@ class JoinRequest:
     finite: bool = False
     where: tuple[Expression, ...] = ()
     forward: bool = False
+    changes: bool = False
 
     def refuse(self, message: str, hint: str | None = None) -> Unsupported:
         """Return the error, to be raised."""
@@ -98,7 +136,14 @@ class JoinRequest:
 
 def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     """Return the joined item."""
+    if request.changes and is_relation(left.node) and is_relation(right.node):
+        return Side(_change_join(left.node, right.node, request))
     for side in (left, right):
+        if isinstance(side.node, logical.TableScan):
+            continue
+        if is_relation(side.node):
+            hint = "join the stream with a table by its name; what changes goes into one: CREATE TABLE t (…), INSERT INTO t SELECT …"
+            raise request.refuse("a join of a stream with rows that change is not supported", hint)
         logical.check_append_only(side.node, "a join", request.place, "JOIN")
     if request.finite:
         left, right = _finite_sides(left, right, request)
@@ -281,6 +326,26 @@ def _joined(attribute: logical.Attribute, nullable: bool, lag: int | None) -> lo
     if time is not None:
         time = None if lag is None else TimeOffset(time.least_us - lag, time.most_us)
     return replace(attribute, nullable=attribute.nullable or nullable, time=time)
+
+
+# -- of what changes ----------------------------------------------------------------------------------------------------------
+
+
+def _change_join(left: logical.Node, right: logical.Node, request: JoinRequest) -> logical.Node:
+    """Join two tables, or what stands after change logs (K28); `as_changes` gives it and them their kinds of changes."""
+    if request.asof or request.within_us is not None:
+        raise request.refuse("a join of tables takes no bound in time", "compare their columns in ON")
+    condition = analyse(list(request.conditions), left.attributes + right.attributes, len(left.attributes))
+    return logical.ChangeJoin(
+        attributes=tuple(
+            replace(a, time=None, time_unit_us=1) for a in _joined_attributes(left.attributes, right.attributes, request.kind, Bound())
+        ),
+        left=left,
+        right=right,
+        kind=request.kind,
+        keys=tuple(_keys(condition.keys)),
+        residual=conjunction(condition.rest),
+    )
 
 
 # -- stream–table and as-of ---------------------------------------------------------------------------------------------------

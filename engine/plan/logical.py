@@ -101,7 +101,7 @@ class Scan(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableScan(Node):
-    """Reads a table; only the right side of a table join may be one."""
+    """Reads a table: on the right of a join with a stream, or below TableChanges."""
 
     table: str
     key: tuple[int, ...]
@@ -131,6 +131,16 @@ class Project(Unary):
     """Computes its attributes."""
 
     expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChanges(Unary):
+    """The rows of a table, the one below, as a change log (K28): appends the kind of the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation(Unary):
+    """A change log seen as a table while FROM is bound: its attributes but the kind of the change. `as_changes` takes it away again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +220,15 @@ class Join(KeyedJoin):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJoin(KeyedJoin):
     """Stream–table join: the table's version at the left row's place in arrival order (K18). `kind` is INNER or LEFT."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeJoin(KeyedJoin):
+    """Join of two change logs (K28). Attributes: the left's and the right's without the kinds of their changes, then the join's own.
+
+    Keys and residual count the attributes of either input without the kind of the change, which stands last. While FROM is bound, it has
+    relations below and no kind of the change itself.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +433,9 @@ def check_append_only(node: Node, what: str, place: Place | None = None, token: 
     if change_position(node.attributes) is not None:
         line, column = (place.line, place.column) if place is not None else (None, None)
         message = f"{what} over a change log is not supported"
-        raise Unsupported(message, hint="aggregate inside a window, or EMIT FINAL", line=line, column=column, token=token)
+        of_tables = any(isinstance(below, TableChanges) for below in walk_plan(node))
+        hint = "FETCH SELECT … answers it over what stands now" if of_tables else "aggregate inside a window, or EMIT FINAL"
+        raise Unsupported(message, hint=hint, line=line, column=column, token=token)
 
 
 def requalified(attributes: Attributes, qualifier: str | None) -> Attributes:

@@ -65,6 +65,21 @@ def _extended(node: logical.Node, keys: list[Expression], name: str) -> tuple[lo
     return logical.Project(attributes=attributes, input=node, expressions=(*logical.passing(node.attributes), *extra)), tuple(positions)
 
 
+def _keyed_changes(node: logical.Node, keys: list[Expression], name: str) -> tuple[logical.Node, tuple[int, ...]]:
+    """Return a change log with its keys as columns, and their positions; the kind of the change stays the last."""
+    extended, positions = _extended(node, keys, name)
+    if extended is node:
+        return node, positions
+    assert isinstance(extended, logical.Project)
+    last = len(node.attributes) - 1
+
+    def turned(parts: Any) -> Any:
+        return (*parts[:last], *parts[last + 1 :], parts[last])
+
+    made = replace(extended, attributes=turned(extended.attributes), expressions=turned(extended.expressions))
+    return made, tuple(p - 1 if p > last else p for p in positions)
+
+
 def lower(query: logical.LogicalQuery) -> PhysicalQuery:
     """Return the physical query. Equal parts of the plan become one node, so that they run once."""
     root = _Lowering().lower(query.root)
@@ -103,6 +118,8 @@ class _Lowering:
             logical.Aggregate: self._aggregate,
             **dict.fromkeys((logical.Join, logical.TableJoin, logical.AsofJoin), self._join),
             logical.SubqueryJoin: self._subquery,
+            logical.ChangeJoin: self._change_join,
+            logical.TableChanges: self._table_changes,
             logical.Union: self._union,
             logical.Distinct: self._distinct,
             logical.Top: self._top,
@@ -144,6 +161,10 @@ class _Lowering:
 
     def _table(self, node: logical.TableScan) -> InputRef:
         return InputRef(SourceNode(node.table, Schema((*node.schema.fields, Field("op", TEXT, False))), table=True))
+
+    def _table_changes(self, node: logical.TableChanges) -> InputRef:
+        assert isinstance(node.input, logical.TableScan)
+        return self._made(recipes.TableChangesRecipe(node.schema, node.input.key), node, self.lower(node.input))
 
     def _filter(self, node: logical.Filter) -> InputRef:
         return self._made(recipes.SelectRecipe(node.schema, node.condition), node, self.lower(node.input))
@@ -308,6 +329,25 @@ class _Lowering:
         if len(kept) == len(full):
             return made
         columns = tuple(ColumnRef(full[i].type, i, full[i].name) for i in kept)
+        return self._picked(PhysicalNode(recipes.ProjectRecipe(node.schema, columns), (made,)))
+
+    def _change_join(self, node: logical.ChangeJoin) -> InputRef:
+        """Make the join; keys that are computed for it stand before the kind of the change, and are dropped."""
+        left, left_keys = _keyed_changes(node.left, [key.left for key in node.keys], "left_key")
+        right, right_keys = _keyed_changes(node.right, [key.right for key in node.keys], "right_key")
+        widths = len(node.left.attributes) - 1, len(node.right.attributes) - 1
+        start = len(left.attributes) - 1
+        kept = [*range(widths[0]), *range(start, start + widths[1])]
+        full = [*left.schema.fields[:-1], *right.schema.fields[:-1], node.schema.fields[-1]]
+        for position, outer in zip(kept, node.schema.fields[:-1], strict=True):
+            full[position] = outer
+        safe = tuple(key.null_safe for key in node.keys)
+        residual = None if node.residual is None else moved(node.residual, widths[0], start - widths[0])
+        recipe = recipes.ChangeJoinRecipe(Schema(tuple(full)), node.kind, left_keys, right_keys, safe, residual)
+        made = self._made(recipe, node, self.lower(left), self.lower(right))
+        if len(kept) + 1 == len(full):
+            return made
+        columns = tuple(ColumnRef(full[i].type, i, full[i].name) for i in (*kept, len(full) - 1))
         return self._picked(PhysicalNode(recipes.ProjectRecipe(node.schema, columns), (made,)))
 
     def _subquery(self, node: logical.SubqueryJoin) -> InputRef:

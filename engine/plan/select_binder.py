@@ -15,6 +15,7 @@ from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinde
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import BoundFrom, Environment, FromBinder, QueryBinder
 from millstream.engine.plan.logical import (
+    Aggregate,
     Attribute,
     Attributes,
     Distinct,
@@ -442,6 +443,8 @@ class SelectBinder:
         change = change_position(node.attributes)
         windows = [i for i, a in enumerate(node.attributes) if a.role in WINDOW_ROLES]
         limited = bool(order) or self.query.limit is not None
+        if distinct and change is not None and not limited and not windows:
+            return _different(project_to(node, [*outputs, Output("op", node.attributes[change].reference(change))]))
         if distinct or limited:
             check_append_only(node, "DISTINCT" if distinct else "ORDER BY … LIMIT")
         if distinct:
@@ -468,6 +471,15 @@ class SelectBinder:
         if not hidden:
             return replace(made, attributes=tuple(replace(a, role=Role.PLAIN) for a in made.attributes))
         return project_to(made, [Output(o.name, made.attributes[i].reference(i)) for i, o in enumerate(outputs)])
+
+
+def _different(node: Node) -> Node:
+    """Return the different rows of a change log, as GROUP BY all columns gives them."""
+    width = len(node.attributes) - 1
+    keys = tuple(range(width))
+    return Aggregate(
+        attributes=node.attributes, input=node, keys=keys, items=(), windowed=False, emit=EmitSpec(EmitKind.CHANGES), retracts=width
+    )
 
 
 def located_at(place: Place, problem: EngineError) -> EngineError:

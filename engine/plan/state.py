@@ -10,7 +10,7 @@ from millstream.engine.data.types import DOUBLE
 from millstream.engine.language import recipes
 from millstream.engine.language.recipes import EmitKind, Recipe, WindowKind, WindowSpec
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, SourceNode
-from millstream.engine.sketches.kinds import SKETCHED, synopsis_kind
+from millstream.engine.sketches.contract import SKETCHED, synopsis_kind
 
 ENDLESS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 
@@ -87,8 +87,10 @@ def state_bound(recipe: Recipe) -> str | None:
         return _join_state(recipe)
     if isinstance(recipe, recipes.TableSubqueryRecipe):
         return "the rows of the table, and what the subquery made of them last"
-    if isinstance(recipe, recipes.TableJoinRecipe):
+    if isinstance(recipe, recipes.TableJoinRecipe | recipes.TableChangesRecipe):
         return "the rows of the table"
+    if isinstance(recipe, recipes.ChangeJoinRecipe):
+        return "the rows that stand on both sides"
     if isinstance(recipe, recipes.SubqueryRecipe):
         return f"the rows of open windows, {_ABOVE}" if recipe.ends is not None else "all rows, until both inputs end"
     if isinstance(recipe, recipes.AsofJoinRecipe):

@@ -23,6 +23,7 @@ from millstream.engine.plan.logical import (
     RelationToStream,
     Role,
     SubqueryJoin,
+    TableChanges,
     TableJoin,
     TableScan,
     Top,
@@ -200,13 +201,13 @@ def check_empty(emit: EmitSpec, has_keys: bool, spec: WindowSpec | None) -> None
 
 
 def check_tables(root: Node, place: Place | None = None) -> None:
-    """Raise Unsupported when a table is read elsewhere than on the right of a join: its rows have no event time."""
+    """Raise Unsupported when a table is read elsewhere than on the right of a join, or for what changes of it."""
     asked = {id(n) for node in walk_plan(root) if isinstance(node, SubqueryJoin) for n in walk_plan(node.right)}
     reads = ((node, below) for node in walk_plan(root) for below in node.inputs if isinstance(below, TableScan) and id(below) not in asked)
-    if isinstance(root, TableScan) or any(not isinstance(node, TableJoin) for node, _ in reads):
+    if isinstance(root, TableScan) or any(not isinstance(node, TableJoin | TableChanges) for node, _ in reads):
         line, column = (place.line, place.column) if place is not None else (None, None)
-        message = "a table can stand only on the right of a join"
-        hint = "FETCH SELECT … reads it now; a continuous query reads a stream and JOINs the table"
+        message = "a table can stand only on the right of a join here"
+        hint = "in a plan object a table is the right side of a join with a stream; send a SELECT of tables as text"
         raise Unsupported(message, hint=hint, line=line, column=column)
 
 
@@ -266,6 +267,9 @@ def _relation_to_stream(node: Node, emit: EmitSpec | None, stream: str, every_us
         message = "EMIT inside ISTREAM, DSTREAM or RSTREAM is not supported"
         raise Unsupported(message, hint="leave EMIT out", **at)  # type: ignore[arg-type]
     change = change_position(node.attributes)
+    if any(isinstance(below, TableChanges) for below in walk_plan(node)):
+        message = f"{STREAM_WORDS[stream]} of a table is not supported, as its rows have no event time"
+        raise Unsupported(message, hint="write EMIT CHANGES", **at)  # type: ignore[arg-type]
     if change is None:
         if stream == "i":
             return node, EmitSpec()  # every row comes once and never goes

@@ -149,15 +149,18 @@ class Fork:
         return logs, cursors
 
     def _stand(self, operators: list[RunningOperator]) -> None:
-        """Fold what waits, then put the standing rows of the one operator that gives changes through what follows it."""
+        """Fold what waits, then put the standing rows of the operator that gives changes through what follows it.
+
+        Of several it is the one that takes what all others give.
+        """
         givers = [o for o, p in zip(operators, self._pieces, strict=True) if _gives_changes(p.recipe)]
-        after = operators[operators.index(givers[0]) + 1 :] if givers else []
+        after = operators[operators.index(givers[-1]) + 1 :] if givers else []
         standing = None
-        if len(givers) == 1 and not any(o.logic.stateful and o.outputs for o in after):
-            for operator in operators[: operators.index(givers[0]) + 1]:
+        if givers and _feeds_all(givers, operators) and not any(o.logic.stateful and o.outputs for o in after):
+            for operator in operators[: operators.index(givers[-1]) + 1]:
                 _run(operator)
-            log = givers[0].outputs[0]
-            standing = givers[0].logic.standing(log.hi, log.watermark_us)
+            log = givers[-1].outputs[0]
+            standing = givers[-1].logic.standing(log.hi, log.watermark_us)
         if standing is None:
             raise Unsupported(
                 "the query's operators do not know which rows of these changes are current",
@@ -312,7 +315,20 @@ def _run(operator: RunningOperator) -> bool:
     return ran
 
 
+def _feeds_all(givers: Sequence[RunningOperator], operators: Sequence[RunningOperator]) -> bool:
+    """Whether what these operators give goes into the last of them."""
+    makers = {log.id: operator for operator in operators for log in operator.outputs}
+    pending, below = [givers[-1]], set[OperatorId]()
+    while pending:
+        operator = pending.pop()
+        below.add(operator.id)
+        pending += [makers[cursor.log.id] for cursor in operator.inputs if cursor.log.id in makers]
+    return all(giver.id in below for giver in givers)
+
+
 def _gives_changes(recipe: recipes.Recipe) -> bool:
+    if isinstance(recipe, recipes.TableChangesRecipe | recipes.ChangeJoinRecipe):
+        return True
     if isinstance(recipe, recipes.AggregateRecipe):
         return recipe.emit.kind is recipes.EmitKind.CHANGES
     return isinstance(recipe, recipes.RunningTopRecipe) or (isinstance(recipe, recipes.WindowRecipe) and recipe.changes)

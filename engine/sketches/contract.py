@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.column import Column
+from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.state.forms import state_record
 
 Int64Array = npt.NDArray[np.int64]
@@ -75,3 +77,23 @@ class SynopsisKind(ABC):
     @abstractmethod
     def answers(self, type_: DataType, groups: Sequence[Sequence[Any]]) -> Column:
         """Return one answer a group from the synopses of its panes, in order of time (perhaps none); they are not changed."""
+
+
+SKETCHED = frozenset(("approx_count_distinct", "approx_percentile", "approx_top_k"))
+
+
+def synopsis_kind(call: AggregateCall, argument: DataType) -> SynopsisKind:
+    """Return how the call summarises its argument; Unsupported when it is none of SKETCHED. A kind is loaded with the first of it."""
+    if call.function == "approx_count_distinct":
+        from millstream.engine.sketches.distinct_count import DistinctCount
+
+        return DistinctCount()
+    if call.function == "approx_percentile":
+        from millstream.engine.sketches.percentile import Percentile
+
+        return Percentile(call.options[0])
+    if call.function == "approx_top_k":
+        from millstream.engine.sketches.frequent_values import FrequentValues
+
+        return FrequentValues(call.options[0], argument)
+    raise Unsupported(f"the aggregate {call.function.upper()} has no synopsis")

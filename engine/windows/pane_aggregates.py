@@ -18,7 +18,7 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
 from millstream.engine.data.types import DataType
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.sketches.kinds import SKETCHED
+from millstream.engine.sketches.contract import SKETCHED
 from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.pane_states import Batch, Int64Array, PaneStates, Request, RowCounts, UpperHalves, ValueCounts, pane_states

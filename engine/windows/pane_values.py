@@ -22,8 +22,7 @@ from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
-from millstream.engine.sketches.kinds import SKETCHED, synopsis_kind
+from millstream.engine.sketches.contract import SKETCHED, Synopsis, SynopsisKind, Values, synopsis_kind
 from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.pane_states import Batch, Request

@@ -1,8 +1,9 @@
 """Many growable vectors side by side in one arena, numbered by dense ids: the cells of each group of a sliding window.
 
-A vector is appended to at its end and loses elements at its front. One that has no room is moved to the arena's end with twice the
-room; the arena is rewritten when it is full. Both copy an element about once for each time it could have doubled. All calls take
-whole arrays; positions are places in the arena and hold until the next `append`. `StoredColumns` are how columns lie in one.
+A vector is appended to at its end and loses elements at its front. One that has no room at its end goes back to the beginning of its
+room, if it has lost as many as it has; else it is moved to the arena's end with twice the room. The arena is rewritten when it is full.
+All of these copy an element about once for each that came or went. All calls take whole arrays; positions are places in the arena and hold
+until the next `append`. `StoredColumns` are how columns lie in one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ Array = npt.NDArray[Any]
 
 ARENA_MIN = 64
 ROOM_MIN = 2
+SPARE_PART = 2  # a new arena is longer by one of so many parts
 SHRINK_BELOW = 16  # an arena this many times larger than what lives in it is rewritten
+_NONE: Int64Array = np.empty(0, dtype=np.int64)
 
 
 @state_record("vectors", 1, ("columns", "start", "size", "room", "used", "live"))
@@ -38,7 +41,8 @@ class Vectors:
         self.columns: list[npt.NDArray[Any]] = [np.zeros(ARENA_MIN, dtype=d) for d in dtypes]
         self.start: Int64Array = np.zeros(1, dtype=np.int64)
         self.size: Int64Array = np.zeros(1, dtype=np.int64)
-        self._room: Int64Array = np.zeros(1, dtype=np.int64)
+        self._room: Int64Array = np.zeros(1, dtype=np.int64)  # from the start on
+        self._begin: Int64Array = np.zeros(1, dtype=np.int64)  # where the room begins; what has gone stood from there to the start
         self._used = 0
         self.live = 0  # elements in all vectors
 
@@ -53,6 +57,7 @@ class Vectors:
         made = cls(())
         made.columns, made.start, made.size = fields["columns"], fields["start"], fields["size"]
         made._room, made._used, made.live = fields["room"], fields["used"], fields["live"]
+        made._begin = np.array(made.start)
         return made
 
     def reserve_ids(self, count: int) -> None:
@@ -63,6 +68,7 @@ class Vectors:
             self.start = np.concatenate((self.start, more))
             self.size = np.concatenate((self.size, more))
             self._room = np.concatenate((self._room, more))
+            self._begin = np.concatenate((self._begin, more))
 
     def append(self, ids: Int64Array, values: Sequence[npt.NDArray[Any]]) -> Int64Array:
         """Append values, sorted by id, to their vectors; return the positions that they got."""
@@ -74,8 +80,8 @@ class Vectors:
         need = self.size[which] + counts
         full = need > self._room[which]
         while full.any():
-            self._move(which[full], need[full])
-            full = need > self._room[which]  # rewriting the arena takes spare room away from all
+            self._make_room(which[full], need[full])
+            full = need > self._room[which]  # a new arena takes spare room away from all
         positions = expanded(self.start[which] + self.size[which], counts)
         for column, given in zip(self.columns, values, strict=True):
             column[positions] = given
@@ -83,13 +89,24 @@ class Vectors:
         self.live += len(ids)
         return positions
 
+    def _make_room(self, which: Int64Array, need: Int64Array) -> None:
+        rooms = self.start[which] + self._room[which] - self._begin[which]
+        goes_back = 2 * need <= rooms
+        if goes_back.any():
+            back = which[goes_back]
+            self._copy(back, self._begin[back], self.columns)
+            self.start[back], self._room[back] = self._begin[back], rooms[goes_back]
+        if not goes_back.all():
+            self._move(which[~goes_back], need[~goes_back])
+
     def _move(self, which: Int64Array, need: Int64Array) -> None:
         rooms = 2 * need + ROOM_MIN
         if self._used + int(rooms.sum()) > len(self.columns[0]):
-            self._rewrite(int(rooms.sum()))
+            self._rewrite(which, rooms)
+            return
         starts = self._used + np.cumsum(rooms) - rooms
         self._copy(which, starts, self.columns)
-        self.start[which], self._room[which] = starts, rooms
+        self.start[which], self._begin[which], self._room[which] = starts, starts, rooms
         self._used += int(rooms.sum())
 
     def _copy(self, which: Int64Array, starts: Int64Array, into: Sequence[npt.NDArray[Any]]) -> None:
@@ -98,18 +115,18 @@ class Vectors:
         for column, other in zip(self.columns, into, strict=True):
             other[target] = column[source]
 
-    def _rewrite(self, extra: int) -> None:
-        """Copy the live elements to a new arena with room for as many again and for `extra`."""
-        which = np.flatnonzero(self.size)
-        rooms = self.size[which] + (self.size[which] >> 1) + ROOM_MIN
+    def _rewrite(self, grown: Int64Array = _NONE, grown_rooms: Int64Array = _NONE) -> None:
+        """Copy the live elements to a new arena: each vector has so much room that it stays there if it does not grow."""
+        rooms = np.where(self.size > 0, 2 * self.size + ROOM_MIN, 0)
+        rooms[grown] = grown_rooms
         starts = np.cumsum(rooms) - rooms
         used = int(rooms.sum())
-        fresh = [np.zeros(max(ARENA_MIN, 2 * (used + extra)), dtype=c.dtype) for c in self.columns]
+        fresh = [np.zeros(max(ARENA_MIN, used + used // SPARE_PART), dtype=c.dtype) for c in self.columns]
+        which = np.flatnonzero(self.size)
         if len(which):
-            self._copy(which, starts, fresh)
+            self._copy(which, starts[which], fresh)
         self.columns = fresh
-        self.start[:], self._room[:] = 0, 0
-        self.start[which], self._room[which] = starts, rooms
+        self.start, self._begin, self._room = starts, starts.copy(), rooms
         self._used = used
 
     def drop_front(self, ids: Int64Array, counts: Int64Array) -> None:
@@ -119,7 +136,7 @@ class Vectors:
         self._room[ids] -= counts
         self.live -= int(counts.sum())
         if len(self.columns[0]) > max(ARENA_MIN, SHRINK_BELOW * self.live):
-            self._rewrite(0)
+            self._rewrite()
 
     def positions(self, ids: Int64Array) -> Int64Array:
         """Return the positions of all elements of some vectors, one vector after another."""

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from millstream.scheduler.advice import candidates, loads
 from millstream.scheduler.advice.judging import MORE_LOAD, Advice, Trial, TrialResult, judge, objective_of, ranking
-from millstream.scheduler.errors import PolicyError, SchedulerError
-from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.errors import PolicyError, SchedulerError, SimulationError
 from millstream.scheduler.simulation.outcome import RunOutcome
 from millstream.scheduler.simulation.run_processes import RunProcesses
 from millstream.scheduler.simulation.simulate import RunSettings, simulate

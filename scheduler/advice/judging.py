@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.repetitions import interval95
 
 RESPONSE_MS_LEAST = 0.2

@@ -17,11 +17,11 @@ from typing import Any
 
 from millstream.engine.data.graph import QueryNode
 from millstream.scheduler import catalog
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.experiments.scenarios.pham import TARGETS_MS
 from millstream.scheduler.experiments.scenarios.pham_runs import classes
 from millstream.scheduler.names import LOADS
 from millstream.scheduler.simulation.arrivals import on_off
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.generators import select_join_project
 from millstream.scheduler.simulation.networks import NetworkBuilder
 from millstream.scheduler.simulation.simulate import simulate

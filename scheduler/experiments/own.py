@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from millstream.scheduler.catalog import build
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.experiments.frame import ExperimentCase, Result, Row, Scale, Scenario
 from millstream.scheduler.experiments.report import write_rows
 from millstream.scheduler.experiments.runner import Progress, ResultStore, run_cases
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.plots import draw
 from millstream.scheduler.simulation.repetitions import mean_panels, together
 from millstream.scheduler.simulation.simulate import simulate

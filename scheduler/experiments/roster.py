@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.metadata import entry_points
 
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.experiments.frame import Scenario
-from millstream.scheduler.simulation.errors import SimulationError
 
 # Every row of the papers, by name; the module is the name with underscores, or that of the file in which several stand.
 NAMES: tuple[str, ...] = (

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import numpy as np
 from millstream.engine.data.graph import NS_PER_S
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.errors import SimulationError
 from numpy.typing import NDArray
 
 Times = NDArray[np.int64]

@@ -19,6 +19,7 @@ from millstream.engine.data.records import dataclass
 from millstream.scheduler.contracts import Ranking, Selector, Turns
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.drivers.virtual import DecisionCost
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import Event
 from millstream.scheduler.ledger import Ledger
@@ -30,7 +31,6 @@ from millstream.scheduler.selectors.heap import HeapSelector
 from millstream.scheduler.selectors.scan import ScanSelector
 from millstream.scheduler.selectors.turns import TurnsSelector
 from millstream.scheduler.selectors.two_level import TwoLevelSelector
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.quick_selectors import FactoredSelector, FixedPart, MarkedTurnsSelector, OrderSelector
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.errors import SimulationError
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from millstream.engine.data.graph import (
     QueryId,
     QueryNode,
 )
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.arrivals import Times
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.workloads import Workload
 
 RECORDING_VERSION = 1

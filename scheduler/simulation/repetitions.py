@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.plots import Line, Panel
 
 POINTS_MAX = 1_000

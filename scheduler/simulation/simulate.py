@@ -12,13 +12,12 @@ from millstream.engine.data.work import Emission, WorkReceipt
 from millstream.scheduler.contracts import Selector
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.drivers.virtual import DecisionCost, VirtualDriver
-from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.errors import SchedulerError, SimulationError
 from millstream.scheduler.events import Arrived, Placed, QueryAdded
 from millstream.scheduler.instructions import ROUND_ROBIN_GOES_ON, Instruction, Report
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.placement import WorkerLoad, choose
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.executor import BoxExecutor
 from millstream.scheduler.simulation.express import ExpressCore, ExpressLane
 from millstream.scheduler.simulation.outcome import RunOutcome, SimulatedQuery

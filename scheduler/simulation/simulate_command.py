@@ -98,8 +98,7 @@ def simulate(
     WORKLOAD is a TOML file of streams and queries, or a recording of a live server. The real scheduler decides; boxes with a cost and
     a selectivity stand for operators. The same seed gives the same bytes. Several seeds give means with their 95% intervals.
     """
-    from millstream.scheduler.errors import SchedulerError
-    from millstream.scheduler.simulation.errors import SimulationError
+    from millstream.scheduler.errors import SchedulerError, SimulationError
     from millstream.scheduler.simulation.plots import draw, kind_of
     from millstream.scheduler.simulation.repetitions import Sweep, every_run, mean_panels, parse_seeds, together
 

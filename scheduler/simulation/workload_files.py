@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from millstream.engine.data.graph import DEFAULT_CLASS, DEFAULT_QOS, NS_PER_S, ClassId, ClassNode, GraphDelta
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation import arrivals
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.generators import select_join_project, window_joins
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.workloads import Workload, workload

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from millstream.engine.data.graph import GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.arrivals import Times
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.networks import NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.path_outcomes import Draws, HashedDraws
 

@@ -254,6 +254,9 @@ class Recovery:
             if query.identity and query.earlier:
                 host.remember_run(query)
         host.recovery = None
+        for query in (*host.queries, *host.derived.values()):
+            if query.id is not None:
+                running.show_tables(host, query)
         host.feeder = DirectFeeder(host.feed)
         for fed in self._fed:
             host.feeder.feed(fed.stream, fed.order, fed.seqs, fed.columns)

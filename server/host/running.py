@@ -120,6 +120,8 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     query.complete_from_us = complete_from_us(host.network.queries[query.id])
     before = query.state
     query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
+    if host.recovery is None:
+        show_tables(host, query)
     with host.store.change() as change:
         change.back(lambda: _take_out(host, query, before))
         if forgets:
@@ -134,6 +136,16 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         elif query.planned.physical.options.archive:
             assert host.journaling is not None
             host.journaling.catching_up.went_live(query)
+
+
+def show_tables(host: EngineHost, query: Query) -> None:
+    """Let a query that reads what changes of tables see now what stands in them, rather than with the next change (K28)."""
+    from millstream.engine.plan.logical import TableChanges, TableScan, walk_plan
+
+    changes = (node.input for node in walk_plan(query.planned.logical.root) if isinstance(node, TableChanges))
+    for name in dict.fromkeys(scan.table for scan in changes if isinstance(scan, TableScan)):
+        source, arrival_ns = host.network.sources[name], host.runtime.arrival_ns()
+        host.runtime.arrived(host.network.ingress.control(source, arrival_ns=arrival_ns, idle=False))
 
 
 def source_of(query: Query) -> Any:

@@ -18,8 +18,7 @@ from millstream.engine.data.graph import LogId
 from millstream.scheduler.advice import advisor, candidates, loads
 from millstream.scheduler.advice.advisor import CHECK_SEEDS, TrialBench, advise, one_by_one, query_p99s_ms
 from millstream.scheduler.advice.judging import MORE_LOAD, OBJECTIVES, RESULTS_MIN, Trial, TrialResult, judge
-from millstream.scheduler.errors import PolicyError, SchedulerError
-from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.errors import PolicyError, SchedulerError, SimulationError
 from millstream.scheduler.simulation.simulate import simulate
 from millstream.scheduler.simulation.simulate_command import read_input
 from millstream.scheduler.simulation.workloads import Workload

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation import arrivals
-from millstream.scheduler.simulation.errors import SimulationError
 
 
 def hurst(times: arrivals.Times) -> float:

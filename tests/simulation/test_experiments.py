@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.experiments import frame as experiments
 from millstream.scheduler.experiments import report, runner
 from millstream.scheduler.experiments.experiment_command import experiment
@@ -16,7 +17,6 @@ from millstream.scheduler.experiments.roster import NAMES, load, names
 from millstream.scheduler.experiments.scenarios import carney_runs, pham
 from millstream.scheduler.policies.highest_normalized_rate import HighestNormalizedRate
 from millstream.scheduler.policies.memory_release import MemoryRelease
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.plots import Panel
 
 STORE = runner.ResultStore()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from millstream.scheduler.drivers.virtual import DecisionCost
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation import arrivals, generators
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.quick_selectors import MarkedTurnsSelector
 from millstream.scheduler.simulation.simulate import RunSettings, simulate

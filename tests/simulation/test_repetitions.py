@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.outcome import RunOutcome
 from millstream.scheduler.simulation.repetitions import POINTS_MAX, Sweep, interval95, parse_seeds, student_t
 from millstream.scheduler.simulation.simulate_command import simulate

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from millstream.engine.data.graph import LogId
-from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.errors import SchedulerError, SimulationError
 from millstream.scheduler.simulation import recording
-from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workload_files import parse_workload, read_workload
 from millstream.scheduler.simulation.workloads import utilisation

@@ -15,6 +15,7 @@ from millstream.engine.language.recipes import JoinKind
 from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.logical import (
     AsofJoin,
+    ChangeJoin,
     Distinct,
     Filter,
     Join,
@@ -51,6 +52,8 @@ def _change(node: Node) -> Node:
         return _below_join(node, below)
     if isinstance(below, TableJoin | AsofJoin | SubqueryJoin):
         return _below_left(node, below)
+    if isinstance(below, ChangeJoin):
+        return _below_change_join(node, below)
     if isinstance(below, Window):
         return _below_window(node, below)
     if isinstance(below, RunningTop):
@@ -85,6 +88,19 @@ def _below_join(node: Filter, below: Join) -> Node:
     to_right: list[Expression] = []
     if rest and right_kept:
         to_right, rest = _split_list(rest, width)
+    if not to_left and not to_right:
+        return node
+    left = _pushed(below.left, to_left, node)
+    right = _pushed(below.right, [moved(c, 0, -width) for c in to_right], node)
+    return filtered(replace(below, left=left, right=right), rest, node)
+
+
+def _below_change_join(node: Filter, below: ChangeJoin) -> Node:
+    width = len(below.left.attributes) - 1
+    left_kept = below.kind in (JoinKind.INNER, JoinKind.LEFT)
+    right_kept = below.kind in (JoinKind.INNER, JoinKind.RIGHT)
+    to_left, rest = split(node.condition, lambda used: bool(used) and left_kept and max(used) < width)
+    to_right, rest = _split_list(rest, width) if right_kept else ([], rest)
     if not to_left and not to_right:
         return node
     left = _pushed(below.left, to_left, node)

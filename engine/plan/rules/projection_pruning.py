@@ -47,6 +47,8 @@ def _prune(node: logical.Node, wanted: set[int]) -> tuple[logical.Node, Mapping]
         return _filter(node, wanted)
     if isinstance(node, logical.Aggregate):
         return _aggregate(node, wanted)
+    if isinstance(node, logical.ChangeJoin):
+        return _change_join(node, wanted)
     if isinstance(node, logical.KeyedJoin):
         return _join(node, wanted)
     if isinstance(node, logical.SubqueryJoin):
@@ -178,6 +180,29 @@ def _join(node: logical.KeyedJoin, wanted: set[int]) -> tuple[logical.Node, Mapp
     left, left_moved = _narrowed(node.left, left_read)
     right, right_moved = _prune(node.right, right_read) if isinstance(node, logical.TableJoin) else _narrowed(node.right, right_read)
     moved = {p: left_moved[p] for p in left_moved} | {p + width: right_moved[p] + len(left.attributes) for p in right_moved}
+    made = replace(
+        node,
+        left=left,
+        right=right,
+        keys=tuple(logical.JoinKey(remapped(k.left, left_moved), remapped(k.right, right_moved), k.null_safe) for k in node.keys),
+        residual=None if node.residual is None else remapped(node.residual, moved),
+        attributes=tuple(node.attributes[old] for old in sorted(moved, key=lambda p: moved[p])),
+    )
+    return made, moved
+
+
+def _change_join(node: logical.ChangeJoin, wanted: set[int]) -> tuple[logical.Node, Mapping]:
+    """The kind of the change stands last in both inputs and in the answer."""
+    widths = len(node.left.attributes) - 1, len(node.right.attributes) - 1
+    width = widths[0]
+    read = wanted | (columns_used(node.residual) if node.residual is not None else set[int]())
+    left_read = {p for p in read if p < width} | {p for k in node.keys for p in columns_used(k.left)} | {width}
+    right_read = {p - width for p in read if width <= p < sum(widths)} | {p for k in node.keys for p in columns_used(k.right)} | {widths[1]}
+    # A row has a column beside that.
+    left, left_moved = _narrowed(node.left, left_read if len(left_read) > 1 else {0, width})
+    right, right_moved = _narrowed(node.right, right_read if len(right_read) > 1 else {0, widths[1]})
+    own = len(left.attributes) - 1
+    moved = {p: n for p, n in left_moved.items() if p < width} | {p + width: n + own for p, n in right_moved.items()}
     made = replace(
         node,
         left=left,

@@ -16,10 +16,9 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, DataType, list_of
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.sketches.contract import SynopsisKind, Values
+from millstream.engine.sketches.contract import SynopsisKind, Values, synopsis_kind
 from millstream.engine.sketches.distinct_count import FOLDED_BYTES_MAX, HASHES_MAX, hash_column
 from millstream.engine.sketches.frequent_values import COUNTERS_MIN
-from millstream.engine.sketches.kinds import synopsis_kind
 from millstream.engine.sketches.percentile import VALUES_MAX
 
 from tests.support.engine_run import SqlEngine

@@ -1,0 +1,90 @@
+"""Rows of groups that change: what a train touches is found and written anew without a look at the rest.
+
+The rows lie in runs, a group's rows side by side in one of them. A group that changes is written anew into the youngest run; runs of like
+size are merged, so a row is moved about log2(rows) times beside the times its own group changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.data.arrays import expanded
+from millstream.engine.data.buffered import BufferedRows, concat_rows
+from millstream.engine.data.column import Mask
+from millstream.engine.data.train import Int64Array
+from millstream.engine.state.forms import state_record
+
+
+@state_record("top_run", 1, ("rows", "groups", "alive"))
+class GroupRun:
+    """Kept rows, by group; those of groups that have changed since are no longer `alive`."""
+
+    __slots__ = ("alive", "groups", "rows")
+
+    def __init__(self, rows: BufferedRows, groups: Int64Array) -> None:
+        self.rows = rows
+        self.groups = groups
+        self.alive: Mask = np.ones(len(groups), dtype=np.bool_)
+
+    @classmethod
+    def from_state(cls, fields: dict[str, object]) -> GroupRun:
+        """Return the run."""
+        made = cls.__new__(cls)
+        for name, value in fields.items():
+            setattr(made, name, value)
+        return made
+
+    @property
+    def size(self) -> int:
+        """Rows that count."""
+        return int(np.count_nonzero(self.alive))
+
+    def of(self, groups: Int64Array) -> Int64Array:
+        """Return the places of the rows of some groups, rising."""
+        starts = np.searchsorted(self.groups, groups, side="left")
+        at = expanded(starts, np.searchsorted(self.groups, groups, side="right") - starts)
+        return at[self.alive[at]]
+
+    def nbytes(self) -> int:
+        """Return the bytes held, those of rows that no longer count too."""
+        return self.rows.nbytes() + 9 * len(self.groups)
+
+    def shrunk(self) -> GroupRun:
+        """Return only what counts, in memory of its own."""
+        at = np.flatnonzero(self.alive)
+        return GroupRun(self.rows.take(at), self.groups[at])
+
+
+def merged(one: GroupRun, other: GroupRun) -> GroupRun:
+    """Return what counts of two runs as one; no group is in both."""
+    one, other = one.shrunk(), other.shrunk()
+    groups = np.concatenate((one.groups, other.groups))
+    order = groups.argsort(kind="stable")
+    return GroupRun(concat_rows(one.rows, other.rows).take(order), groups[order])
+
+
+def all_of(runs: Sequence[GroupRun]) -> GroupRun:
+    """Return what counts of some runs, at least one, as one."""
+    whole = runs[0].shrunk()
+    for run in runs[1:]:
+        whole = merged(whole, run)
+    return whole
+
+
+def found(runs: Sequence[GroupRun], places: Sequence[Int64Array], nothing: BufferedRows) -> tuple[BufferedRows, Int64Array]:
+    """Return the rows at places of the runs (`GroupRun.of`) and their groups, run by run; `nothing` where there are none."""
+    groups = np.concatenate([np.empty(0, dtype=np.int64), *(run.groups[at] for run, at in zip(runs, places, strict=True))])
+    return concat_rows(nothing, *(run.rows.take(at) for run, at in zip(runs, places, strict=True))), groups
+
+
+def replaced(runs: Sequence[GroupRun], places: Sequence[Int64Array], changed: Int64Array, made: GroupRun) -> list[GroupRun]:
+    """Return the runs in which the groups `changed`, whose rows stand at `places`, are what they are in `made`."""
+    for run, at in zip(runs, places, strict=True):
+        run.alive[at[np.isin(run.groups[at], changed)]] = False
+    kept = [run if 2 * run.size >= len(run.rows) else run.shrunk() for run in runs]
+    kept = [run for run in (*kept, made) if len(run.rows)]
+    while len(kept) > 1 and kept[-2].size < 2 * kept[-1].size:
+        last = kept.pop()
+        kept.append(merged(kept.pop(), last))
+    return kept
