@@ -122,8 +122,8 @@ def stream_command(
     Each result is written once, also when the command is killed and run again. A file must be moved into its folder whole. The number of
     partitions is that of the first run.
     """
+    from millstream.feeder.session import stop_on_signal
     from millstream.feeder.spark.stream import StreamRun
-    from millstream.feeder.stopping import stop_on_signal
 
     with _told(), _session(master) as session, _told():  # Spark's own words are gone with its session
         run = StreamRun(

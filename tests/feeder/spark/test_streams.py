@@ -245,7 +245,8 @@ class Command:
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run it, and kill it at the end with all processes of its group; Java ends with its input."""
-        with subprocess.Popen(self._words, cwd=self._folder, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        said = self._folder / "said"
+        with said.open("wb") as file, subprocess.Popen(self._words, cwd=self._folder, start_new_session=True, stderr=file) as process:
             try:
                 yield process
             finally:
@@ -283,6 +284,8 @@ def test_python_workers_that_are_killed_cost_no_result(tmp_path: Path) -> None:
             wait_for(partial(batches_done, tmp_path), kill + 1, process)
         process.send_signal(signal.SIGINT)
         assert process.wait(COMMAND_SECONDS_MAX) == 0
+    said = (tmp_path / "said").read_text()
+    assert said.splitlines()[-1] == "stopped; the same command goes on from here"
     command.finish()
 
 
