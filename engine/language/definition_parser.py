@@ -112,7 +112,8 @@ class DefinitionParser(TypeParser, SelectParser):
     def create(self) -> statements.Statement:
         """Read a CREATE statement after the word CREATE."""
         replaces = self.takes("OR", "REPLACE")
-        kind = self.choice(_KINDS, "after CREATE OR REPLACE" if replaces else "after CREATE")
+        is_view = self.takes("MATERIALIZED", "VIEW")
+        kind = "QUERY" if is_view else self.choice(_KINDS, "after CREATE OR REPLACE" if replaces else "after CREATE")
         rule = self.takes("IF", "NOT", "EXISTS"), replaces
         if all(rule):
             raise self.problem("OR REPLACE and IF NOT EXISTS contradict one another", self.previous, hint="write one of the two")
@@ -121,7 +122,7 @@ class DefinitionParser(TypeParser, SelectParser):
         if kind == "TABLE":
             return self._create_table(rule)
         if kind == "QUERY":
-            return self._create_query(rule)
+            return self._create_query(rule, is_view=is_view)
         if kind == "FUNCTION":
             return create_function(self, rule)
         if kind in ("SOURCE", "SINK"):
@@ -161,7 +162,7 @@ class DefinitionParser(TypeParser, SelectParser):
     def comment(self) -> statements.CommentOn:
         """Read COMMENT ON kind name IS 'text' | NULL after the word COMMENT."""
         self.expect("ON", where="after COMMENT")
-        kind = self.choice(_KINDS, "after COMMENT ON").lower()
+        kind = "query" if self.takes("MATERIALIZED", "VIEW") else self.choice(_KINDS, "after COMMENT ON").lower()
         name = self.name(f"{kind} name")
         self.expect("IS", where=f"after the name of the {kind}")
         if self.takes_symbol(TokenType.NULL):
@@ -401,13 +402,16 @@ class DefinitionParser(TypeParser, SelectParser):
             self.known_column(schema, column)
         return TableDefinition(name.text, schema, tuple(column.text for column in key), file)
 
-    def _create_query(self, rule: Existing) -> statements.Statement:
-        name = self.name("query name", check=True)
+    def _create_query(self, rule: Existing, *, is_view: bool = False) -> statements.Statement:
+        """Read a query; a materialized view is one that keeps what stands after its changes."""
+        name = self.name("name of the view" if is_view else "query name", check=True)
         options: tuple[statements.Option, ...] = ()
         if self.takes_symbol(TokenType.WITH):
             options = self.options()
-        self.expect("AS", where="after the name of the query")
+        self.expect("AS", where="after the name of the view" if is_view else "after the name of the query")
         query, text = self.query_with_text()
+        if is_view:
+            options = (*(o for o in options if o.name != "materialized"), statements.Option("materialized", True, statements.Place()))
         return statements.CreateQuery(name.text, query, text, options, *rule)
 
     def query_with_text(self) -> tuple[Any, str]:

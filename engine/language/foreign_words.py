@@ -38,6 +38,7 @@ class ForeignWord(NamedTuple):
 
 
 _ROW_NUMBER = "SELECT … FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM s) WHERE n = 1"
+_VIEW = "write CREATE MATERIALIZED VIEW name AS SELECT …, or over a window CREATE QUERY name AS SELECT …; FETCH SELECT … FROM name reads it"
 _DERIVED = "write CREATE STREAM name AS SELECT … if other queries read it, or WITH name AS (SELECT …) inside one query"
 _WINDOW = "write the window after the stream's name: FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES]; window_start and window_end are its bounds"
 _JSON = "write j ->> 'name', j #>> '{list, 0, name}' or JSON_VALUE(j, '$.list[0].name'); a column may be declared JSON"
@@ -51,16 +52,14 @@ _GAPS = "write FROM s [RANGE 5 MINUTES SLIDE 5 MINUTES] GROUP BY k EMIT EMPTY, a
 _UPSERT = "a row published to a table replaces the row with its key; a row whose column op is '-' deletes it"
 
 STATEMENTS = (
-    ("CREATE MATERIALIZED VIEW", "PostgreSQL", "write CREATE QUERY name AS SELECT …; FETCH QUERY name reads its answer so far"),
     ("CREATE VIEW | CREATE TEMPORARY VIEW | CREATE TEMP VIEW", "PostgreSQL, Flink, Spark", _DERIVED),
     ("CREATE OR REPLACE VIEW | CREATE OR REPLACE TEMP VIEW | CREATE OR REPLACE TEMPORARY VIEW", "PostgreSQL, Spark", _DERIVED),
-    ("CREATE OR REPLACE MATERIALIZED", "PostgreSQL", "write CREATE OR REPLACE QUERY name AS SELECT …"),
     (
         "CREATE STREAM … WITH ( | CREATE TABLE … WITH (",
         "ksqlDB, Flink",
         "leave WITH (…) out: rows come from publishers, and results go to subscribers",
     ),
-    ("CREATE TABLE … AS", "ksqlDB, Spark, PostgreSQL", "write CREATE QUERY name AS SELECT …; FETCH QUERY name reads its answer so far"),
+    ("CREATE TABLE … AS", "ksqlDB, Spark, PostgreSQL", _VIEW),
     ("CREATE SCHEMA", "Esper, PostgreSQL", "write CREATE STREAM name (ts TIMESTAMP, …) TIMESTAMP BY ts; names have no schemas"),
     ("CREATE WINDOW", "Esper", "write CREATE TABLE name (…, PRIMARY KEY (k)) for the last row of each key, or a window in each query"),
     ("CREATE CONTEXT | CONTEXT", "Esper", "write GROUP BY k, and a window after the stream's name: FROM s [SESSION 5 MINUTES]"),
@@ -105,7 +104,7 @@ STATEMENTS = (
     ("ALTER SYSTEM", "ksqlDB, PostgreSQL", "the server has its settings from its configuration"),
     ("ALTER | TRUNCATE", "PostgreSQL, Flink, ksqlDB, Spark", "DROP it and CREATE it anew"),
     ("COMMENT ON COLUMN", "PostgreSQL", "write COMMENT ON STREAM name IS '…', and name the column in it"),
-    ("COMMENT ON VIEW | COMMENT ON MATERIALIZED", "PostgreSQL", "write COMMENT ON STREAM name IS '…', or COMMENT ON QUERY name IS '…'"),
+    ("COMMENT ON VIEW", "PostgreSQL", "write COMMENT ON STREAM name IS '…', or COMMENT ON MATERIALIZED VIEW name IS '…'"),
     ("COPY", "PostgreSQL", "write millstream publish name FILE in a shell; a table can also be CREATE TABLE … FROM 'file'"),
     ("LISTEN | NOTIFY", "PostgreSQL", "write millstream tail name in a shell, or ms.subscribe(name) in Python"),
     (
@@ -150,9 +149,9 @@ STATEMENTS = (
     ("@ …", "Esper", "write CREATE QUERY name AS SELECT …"),
     ("FROM (", "InfluxDB (Flux)", "write SELECT AVG(x) FROM s [RANGE 5 MINUTES SLIDE 5 MINUTES] WHERE … GROUP BY k"),
     (
-        "DROP VIEW | DROP MATERIALIZED",
+        "DROP VIEW",
         "PostgreSQL, Flink, Spark",
-        "write DROP STREAM name for a derived stream, DROP QUERY name for a query",
+        "write DROP STREAM name for a derived stream, DROP MATERIALIZED VIEW name for a view whose rows are kept",
     ),
     ("DROP MEASUREMENT | DROP SERIES | DROP CONTINUOUS", "InfluxDB", "write DROP STREAM name, or DROP QUERY name"),
 )

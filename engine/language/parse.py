@@ -120,10 +120,11 @@ class StatementParser(DefinitionParser):
         if connector is not None:
             missing_ok = self.takes("IF", "EXISTS")
             return statements.DropConnector(connector, self.name(f"{connector.noun} name"), missing_ok)
-        kind = statements.ObjectKind(self.choice([k.value for k in statements.ObjectKind], "after DROP"))
+        is_view = self.takes("MATERIALIZED", "VIEW")
+        kind = statements.ObjectKind("QUERY" if is_view else self.choice([k.value for k in statements.ObjectKind], "after DROP"))
         exists_ok = self.takes("IF", "EXISTS")
         name = self.name(f"{kind.value.lower()} name")
-        return statements.Drop(kind, name, self.takes("CASCADE"), exists_ok)
+        return statements.Drop(kind, name, self.takes("CASCADE"), exists_ok, is_view)
 
     def _explain(self) -> statements.Statement:
         connector = self._connector_kind()

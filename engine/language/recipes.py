@@ -257,6 +257,12 @@ class ChangeJoinRecipe(KeyedJoinRecipe):
     """Join of two change logs (K28), whose last columns are the kind of the change. Output: the others of both, then that of the join."""
 
 
+@state_record("standing_rows_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class StandingRowsRecipe(Recipe):
+    """A change log passed on, whose last column is the kind of the change; what stands after it is kept for whoever asks."""
+
+
 @state_record("subquery_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class SubqueryRecipe(KeyedJoinRecipe):

@@ -483,12 +483,13 @@ class CommentOn(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Drop(Statement):
-    """DROP STREAM | TABLE | QUERY | CLASS | FUNCTION [IF EXISTS] name [CASCADE]."""
+    """DROP STREAM | TABLE | QUERY | MATERIALIZED VIEW | CLASS | FUNCTION [IF EXISTS] name [CASCADE]. A view is a query."""
 
     kind: ObjectKind
     name: Name
     cascade: bool = False
     if_exists: bool = False
+    is_view: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ _OF_INPUTS: dict[type[recipes.Recipe], str] = {
 }
 _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.TableChangesRecipe: "table_changes:TableChanges",
+    recipes.StandingRowsRecipe: "table_changes:StandingRows",
     recipes.GapFillRecipe: "gap_fill:GapFill",
     recipes.DistinctRecipe: "distinct:Distinct",
     recipes.TopRecipe: "ordered_rows:Top",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.allowance import claim, pause
 from millstream.engine.data.arrays import distinct, expanded
 from millstream.engine.data.arrivals import latest_arrivals
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
@@ -29,6 +30,8 @@ from millstream.engine.operators.row_operators import context_of
 from millstream.engine.operators.table_changes import is_plus, standing_after
 
 LEFT, RIGHT = 0, 1
+CLAIMED_FROM = 16_384  # pairs of one call; fewer are small
+PAIR_BYTES = 48  # two places and what they are put in order by
 
 
 @dataclass(slots=True)
@@ -156,6 +159,7 @@ class ChangeJoin(Operator):
         plus = np.concatenate([np.full(len(p[0]), p[2], dtype=np.bool_) for p in parts])
         if not len(plus):
             return base
+        _claim(len(plus), PAIR_BYTES + sum(side.rows.nbytes() // max(1, len(side.groups)) for side in sides))
         groups = np.where(lefts >= 0, _at(left.groups, lefts), _at(right.groups, rights))
         order = np.lexsort((_at(right.rows.ordinal, rights), _at(left.rows.ordinal, lefts), plus, groups))
         lefts, rights, plus = lefts[order], rights[order], plus[order]
@@ -210,7 +214,15 @@ def _matching(left: Int64Array, right: Int64Array) -> tuple[Int64Array, Int64Arr
     counts[left == NO_KEY] = 0
     if not len(left):
         return _NONE, _NONE
+    _claim(int(counts.sum()), PAIR_BYTES)
     return np.repeat(np.arange(len(left), dtype=np.int64), counts), expanded(first, counts)
+
+
+def _claim(pairs: int, pair_bytes: int) -> None:
+    """Ask before many pairs are made. TooMuchAtOnce where they are too many."""
+    if pairs > CLAIMED_FROM:
+        claim(pairs * pair_bytes, "a join's output")
+        pause()
 
 
 def _padded(side: int, rows: Int64Array, plus: bool) -> tuple[Int64Array, Int64Array, bool]:

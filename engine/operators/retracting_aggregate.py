@@ -1,132 +1,154 @@
 """Aggregates over a change log: rows with '-' take back an equal row with '+'.
 
-Nothing is subtracted (K13): the rows that stand are kept, and the groups that a train touches are evaluated anew.
+Nothing is subtracted (K13): the rows that stand are kept by group (group_runs.py), and the groups that a train touches are evaluated anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.keys import NoKeys, key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, OrderColumn
 from millstream.engine.operators.changes import Changes, canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
 from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import change_column, made_train, progress
+from millstream.engine.operators.table_changes import is_plus, standing_after
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
+
+
+def _ungrouped(fields: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 had all rows side by side, with the kind of the change; `take_up` forms the groups."""
+    rows = fields.pop("_rows")
+    return {**fields, "_keys": None, "_runs": [GroupRun(rows, np.zeros(len(rows), dtype=np.int64))]}
 
 
 class RetractingAggregate(Operator):
     """EMIT CHANGES after each train, or EMIT FINAL once at the end."""
 
     state_name = "retracting_aggregate"
-    state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_newest")
+    state_version = 2
+    state_migrations: ClassVar = {1: _ungrouped}
+    state_fields: tuple[str, ...] = ("_keys", "_runs", "_ordinal", "_newest")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         assert recipe.retracts is not None
         self._recipe = recipe
         self._change = recipe.retracts
-        self._rows = no_rows(inputs)
-        self._values = [i for i in range(len(inputs)) if i != self._change]
+        places = [p - (p > self._change) for p in range(len(inputs))]  # without the kind of the change
+        self._key_places = [places[k] for k in recipe.keys]
+        self._calls = tuple(call.moved(places) for call in recipe.aggregates)
+        self._nothing = no_rows(Schema(tuple(f for i, f in enumerate(inputs.fields) if i != self._change)))
+        self._keys = key_encoder([inputs.fields[k].type for k in recipe.keys])
+        self._runs: list[GroupRun] = []
         self._ordinal = 0
         self._newest = 0
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Apply the changes; answer."""
         train = inputs[0]
-        final = self._recipe.emit.kind is EmitKind.FINAL
-        if train.rows == 0:
-            out.emit(self._final(train) if final and train.ended else progress(train, self.schemas[0]))
+        if self._recipe.emit.kind is EmitKind.FINAL:
+            if train.rows:
+                self._apply(train)
+            out.emit(self._final(train) if train.ended else progress(train, self.schemas[0]))
             return
-        old = self._rows
+        out.emit(self._changes(train) if train.rows else progress(train, self.schemas[0]))
+
+    def _ids(self, rows: BufferedRows) -> Int64Array:
+        if isinstance(self._keys, NoKeys):
+            return np.zeros(len(rows), dtype=np.int64)
+        return self._keys.encode([rows.columns[k] for k in self._key_places])
+
+    def _apply(self, train: Train) -> tuple[GroupRun, GroupRun, BufferedRows, Int64Array]:
+        """Apply changes; return the rows of the touched groups before and after, and the changes with their groups."""
         new = buffered(train, self._ordinal)
         self._ordinal += train.rows
         self._newest = max(self._newest, int(new.time.max()))
-        self._rows = self._applied(concat_rows(old, new))
-        if final:
-            out.emit(self._final(train) if train.ended else progress(train, self.schemas[0]))
-            return
-        out.emit(self._changes(train, old, new))
+        plus = is_plus(new.columns.pop(self._change))
+        ids = self._ids(new)
+        touched = distinct(ids)
+        places = [run.of(touched) for run in self._runs]
+        old, groups = found(self._runs, places, self._nothing)
+        by_group = np.argsort(groups, kind="stable")
+        before = GroupRun(old.take(by_group), groups[by_group])
+        rows, groups = concat_rows(before.rows, new), np.concatenate((before.groups, ids))
+        kept = standing_after(rows, np.concatenate((np.ones(len(before.groups), dtype=np.bool_), plus)))
+        kept = kept[np.argsort(groups[kept], kind="stable")]
+        after = GroupRun(rows.take(kept), groups[kept])
+        self._runs = replaced(self._runs, places, touched, after)
+        if not isinstance(self._keys, NoKeys):
+            self._keys.free(touched[~np.isin(touched, after.groups)])
+        return before, GroupRun(after.rows, after.groups), new, ids
 
-    def _applied(self, rows: BufferedRows) -> BufferedRows:
-        """Cancel each '-' against the last equal '+' before it."""
-        codes = np.zeros(len(rows), dtype=np.int64)  # without columns (COUNT(*) needs none) all rows are equal
-        if self._values:
-            codes = key_encoder([rows.columns[i].type for i in self._values]).encode([rows.columns[i] for i in self._values])
-        sign = np.where(np.array(rows.columns[self._change].values.to_pylist(), dtype=np.str_) == "+", 1, -1)
-        standing = np.zeros(int(codes.max()) + 1, dtype=np.int64)
-        np.add.at(standing, codes, sign)
-        order = np.argsort(codes, kind="stable")
-        order = order[sign[order] > 0]
-        place = np.arange(len(order)) - np.searchsorted(codes[order], codes[order], side="left")
-        return rows.take(np.sort(order[place < standing[codes[order]]]))
-
-    def _groups(self, rows: BufferedRows, encoder: object | None = None) -> Int64Array:
-        if not self._recipe.keys or len(rows) == 0:
-            return np.zeros(len(rows), dtype=np.int64)
-        columns = [rows.columns[k] for k in self._recipe.keys]
-        return key_encoder([c.type for c in columns]).encode(columns)
-
-    def _answers(self, rows: BufferedRows, groups: Int64Array, wanted: Int64Array) -> list[Column]:
+    def _answers(self, run: GroupRun, wanted: Int64Array) -> list[Column]:
         """Return keys and aggregates of the groups `wanted`, all of which have rows."""
-        order = np.argsort(groups, kind="stable")
-        in_order = groups[order]
-        starts = np.searchsorted(in_order, wanted, side="left")
-        stops = np.searchsorted(in_order, wanted, side="right")
-        by_group = rows.take(order)
-        keys = [canonical_key(by_group.columns[k].take(starts)) for k in self._recipe.keys]
-        ranges = Ranges(lambda p: by_group.columns[p], len(rows), starts, stops)
-        return [*keys, *aggregate_ranges(self._recipe.aggregates, ranges)]
+        starts = np.searchsorted(run.groups, wanted, side="left")
+        stops = np.searchsorted(run.groups, wanted, side="right")
+        keys = [canonical_key(run.rows.columns[k].take(starts)) for k in self._key_places]
+        return [*keys, *aggregate_ranges(self._calls, Ranges(lambda p: run.rows.columns[p], len(run.rows), starts, stops))]
 
-    def _changes(self, train: Train, old: BufferedRows, new: BufferedRows) -> Train:
-        every = concat_rows(old, new, self._rows)
-        groups = self._groups(every)
-        parts = np.split(groups, [len(old), len(old) + len(new)])
-        touched = distinct(parts[1])
-        was, is_ = np.isin(touched, parts[0]), np.isin(touched, parts[2])
-        before = self._answers(old, parts[0], touched[was])
-        after = self._answers(self._rows, parts[2], touched[is_])
-        changes = Changes(before, after, was, is_)
-        last = np.zeros(int(groups.max()) + 1, dtype=np.int64)
-        last[parts[1]] = np.arange(len(new), dtype=np.int64)
-        columns, changed = changes.ordered(changes.groups, last[touched][changes.groups])
-        rows_at = last[touched][changed]
+    def _changes(self, train: Train) -> Train:
+        before, after, new, ids = self._apply(train)
+        touched = distinct(ids)
+        was, is_ = np.isin(touched, before.groups), np.isin(touched, after.groups)
+        changes = Changes(self._answers(before, touched[was]), self._answers(after, touched[is_]), was, is_)
+        last = np.zeros(len(touched), dtype=np.int64)
+        last[np.searchsorted(touched, ids)] = np.arange(len(new), dtype=np.int64)
+        columns, changed = changes.ordered(changes.groups, last[changes.groups])
+        rows_at = last[changed]
         return made_train(train, self.schemas[0], columns, new.seq[rows_at], new.time[rows_at])
 
     def _final(self, train: Train) -> Train:
         """Answer by group in the order of the keys: which of equal rows came first depends on what a change log left out (K9, K15)."""
-        groups = self._groups(self._rows)
-        wanted = distinct(groups)
-        columns = self._answers(self._rows, groups, wanted)
-        if self._recipe.keys and len(wanted):
+        columns = self._all()
+        count = len(columns[0])
+        if self._recipe.keys and count:
             ranks = order_keys(columns[: len(self._recipe.keys)], [OrderColumn(at) for at in range(len(self._recipe.keys))])
             order = np.lexsort(ranks[::-1])
             columns = [c.take(order) for c in columns]
-        count = len(wanted)
         seq, time = np.full(count, train.hi - 1, dtype=np.int64), np.full(count, self._newest, dtype=np.int64)
         return made_train(train, self.schemas[0], columns, seq, time)
 
+    def _all(self) -> list[Column]:
+        """Return the answers of all groups."""
+        whole = all_of(self._runs) if self._runs else GroupRun(self._nothing, np.empty(0, dtype=np.int64))
+        return self._answers(whole, distinct(whole.groups))
+
     def standing(self, lo: int, watermark_us: int) -> Train:
         """Return the answers of all groups as the base does."""
-        groups = self._groups(self._rows)
-        wanted = distinct(groups)
-        count = len(wanted)
         base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))
-        columns = [*self._answers(self._rows, groups, wanted), change_column(np.ones(count, dtype=np.bool_))]
+        columns = self._all()
+        count = len(columns[0])
+        columns.append(change_column(np.ones(count, dtype=np.bool_)))
         return made_train(base, self.schemas[0], columns, np.full(count, lo, dtype=np.int64), np.full(count, TIME_MIN, dtype=np.int64))
+
+    def take_up(self, fields: dict[str, Any]) -> None:
+        """Take up a snapshot; one of version 1 has yet to form its groups."""
+        keys = self._keys
+        super().take_up(fields)
+        if fields["_keys"] is None:
+            self._keys, (former,), self._runs = keys, self._runs, []
+            rows = former.rows
+            rows.columns.pop(self._change)
+            if len(rows):
+                ids = self._ids(rows)
+                order = np.argsort(ids, kind="stable")
+                self._runs = [GroupRun(rows.take(order), ids[order])]
 
     def state_rows(self) -> int:
         """Return the rows that stand."""
-        return len(self._rows)
+        return sum(run.size for run in self._runs)
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._rows.nbytes()
+        return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)

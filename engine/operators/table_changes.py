@@ -1,7 +1,8 @@
-"""A table as a change log (K28).
+"""A table as a change log, and a change log as a table (K28).
 
-What is done to it ('+' puts a row in the place of that of its key, '-' deletes it) becomes what changes by that: a '-' for the row that
-goes, a '+' for the one that comes.
+What is done to a table ('+' puts a row in the place of that of its key, '-' deletes it) becomes what changes by that: a '-' for the row
+that goes, a '+' for the one that comes. `StandingRows` passes a change log on and keeps what stands after it: FETCH reads a materialized
+view from there.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.data.buffered import BufferedRows, buffered, no_rows
+from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.types import TEXT
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
-from millstream.engine.language.recipes import TableChangesRecipe
+from millstream.engine.language.recipes import StandingRowsRecipe, TableChangesRecipe
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.protocol.values import arrow_functions as pc
+
+PENDING_ROWS_MIN = 10_000  # changes are taken into what stands when there are this many, and more of them than rows
 
 
 def is_plus(op: Column) -> Mask:
@@ -116,3 +119,48 @@ class TableChanges(Operator):
     def state_bytes(self) -> int:
         """Return their bytes."""
         return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)
+
+
+class StandingRows(Operator):
+    """Passes a change log on, and keeps the rows that stand after it. Changes wait until there are more of them than rows."""
+
+    state_name = "standing_rows"
+    state_fields: tuple[str, ...] = ("_rows", "_pending")
+
+    def __init__(self, recipe: StandingRowsRecipe, inputs: Schema) -> None:
+        super().__init__([recipe.schema])
+        self._rows = no_rows(Schema(inputs.fields[:-1]))
+        self._pending: list[BufferedRows] = []
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Note the changes and pass them on."""
+        train = inputs[0]
+        if train.rows:
+            self._pending.append(buffered(train, 0).copied())
+            if sum(map(len, self._pending)) > max(PENDING_ROWS_MIN, len(self._rows)):
+                self._merge()
+        out.emit(train)
+
+    def _merge(self) -> None:
+        if not self._pending:
+            return
+        changes = concat_rows(*self._pending)
+        plus = np.concatenate((np.ones(len(self._rows), dtype=np.bool_), is_plus(changes.columns[-1])))
+        rows = concat_rows(self._rows, BufferedRows(changes.columns[:-1], *changes.arrays))
+        self._rows, self._pending = rows.take(standing_after(rows, plus)), []
+
+    def standing(self, lo: int, watermark_us: int) -> Train:
+        """Return the rows that stand as the base does."""
+        self._merge()
+        base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))
+        count = len(self._rows)
+        columns = [*self._rows.columns, change_column(np.ones(count, dtype=np.bool_))]
+        return made_train(base, self.schemas[0], columns, np.full(count, lo, dtype=np.int64), np.full(count, TIME_MIN, dtype=np.int64))
+
+    def state_rows(self) -> int:
+        """Return the rows that stand, and the changes that wait."""
+        return len(self._rows) + sum(map(len, self._pending))
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._rows.nbytes() + sum(rows.nbytes() for rows in self._pending)

@@ -115,6 +115,8 @@ def _joins(nodes: list[logical.Node]) -> Iterator[Rule]:
                 yield "K19", "the watermark is behind by the bound, for which a row without a match waits"
         if isinstance(node, logical.SubqueryJoin):
             yield from _subqueries(node)
+        if isinstance(node, logical.TableChanges):
+            yield "K28", "first a '+' for each row that stands, then what each change of a table takes back and brings"
         if isinstance(node, logical.ChangeJoin):
             every = "" if node.keys else "; without an equality each change is compared with all rows of the other side"
             yield "K28", f"rows that go take their pairs back, rows that come bring theirs{every}"
@@ -311,7 +313,8 @@ def _describe(node: logical.Node) -> str:
 
 
 def _inputs(node: logical.Node) -> logical.Attributes:
-    return tuple(a for below in node.inputs for a in below.attributes)
+    kinds = isinstance(node, logical.ChangeJoin)  # of the changes of its inputs: nobody can name those
+    return tuple(a for below in node.inputs for a in (below.attributes[:-1] if kinds else below.attributes))
 
 
 def _scan(node: Any) -> str:

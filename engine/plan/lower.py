@@ -85,6 +85,8 @@ def lower(query: logical.LogicalQuery) -> PhysicalQuery:
     root = _Lowering().lower(query.root)
     if root.output:
         root = _kept(root, query.root)
+    if query.options.materialized:
+        root = InputRef(PhysicalNode(recipes.StandingRowsRecipe(query.root.schema), (root,)))
     node = root.node
     return PhysicalQuery(node, query.root.schema, query.emit, query.options, query.change_kind, query.notes)
 

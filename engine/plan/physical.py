@@ -56,6 +56,7 @@ class QueryOptions:
     `latency_target_ns` is the mean latency that is wanted, `memory_bytes_max` the most that queues and state may hold, and
     `tolerance_percent` how far either may be exceeded before it counts as missed.
     `history`: it begins with the windows that are seen whole, also those whose first rows came before it where a synopsis holds them.
+    `materialized`: what stands after its changes is kept, as a view that FETCH reads.
     `archive`: it begins with what the archives of its streams hold, from the event time `archive_from_us` on.
     """
 
@@ -74,6 +75,7 @@ class QueryOptions:
     history: bool = False
     archive: bool = False
     archive_from_us: int | None = None
+    materialized: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ def _options(query: logical.LogicalQuery) -> Plan:
         plan["lifetime"] = duration_text(options.lifetime_us)
     if options.history:
         plan["history"] = "held"
+    if options.materialized:
+        plan["materialized"] = True
     if options.archive:
         plan["history"] = "archive"
     if options.archive_from_us is not None:
@@ -138,6 +140,8 @@ class _Writer:
             raise Unsupported(
                 "there is no tree of operators for INTERSECT, EXCEPT or a subquery in an expression", hint="send the SELECT as text"
             )
+        if isinstance(node, logical.TableChanges | logical.ChangeJoin):
+            raise Unsupported("there is no tree of operators for what changes of tables", hint="send the SELECT as text")
         plan = self._methods[type(node)](node, outer)
         if node.hints.selectivity is not None:
             plan["selectivity"] = node.hints.selectivity

@@ -27,9 +27,24 @@ from millstream.engine.language.parse import parse_expression
 from millstream.engine.language.statements import Option, Place
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.logical import Node, RelationToStream, Scan, Window, walk_plan
+from millstream.engine.plan.logical import (
+    Aggregate,
+    ChangeJoin,
+    Filter,
+    Node,
+    Project,
+    RelationToStream,
+    RunningTop,
+    Scan,
+    TableChanges,
+    Union,
+    Unnest,
+    Window,
+    walk_plan,
+)
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, QueryOptions, ShedBy, SourceNode
 from millstream.engine.plan.scope import Scope
+from millstream.engine.plan.windows import window_below
 
 
 def shed_by(text: str, node: Node, catalog: Catalog) -> ShedBy:
@@ -134,6 +149,7 @@ OPTION_NAMES = (
     "history_from",
     "scale_up",
     "shed_by",
+    "materialized",
 )
 _QOS_POINT = re.compile(r"\s*([0-9.]+\s*[A-Za-zµ]+)\s*:\s*([0-9.]+)\s*")
 _NS_PER_US = 1_000
@@ -153,9 +169,30 @@ def query_options(
                 problem.line, problem.column, problem.token = option.place.line, option.place.column, option.name
             raise
     check_shedding(options, node, catalog)
+    if options.materialized and not _stands(node):
+        raise Unsupported(
+            "the rows of a materialized view come and go, and those of this answer only come",
+            hint="write GROUP BY without a window, or read tables; CREATE QUERY name AS SELECT … keeps the last answers of any SELECT, for "
+            "FETCH SELECT … FROM name",
+        )
     if options.archive_from_us is not None and not options.archive:
         raise InvalidDefinition("history_from says where the history begins, and none is asked for", hint="add history = 'archive'")
     return options
+
+
+_MOVING = (recipes.WindowKind.SLIDING, recipes.WindowKind.NOW, recipes.WindowKind.ROWS, recipes.WindowKind.UNBOUNDED)
+
+
+def _stands(node: Node) -> bool:
+    """Whether the answer is a change log whose rows are bounded by keys, tables or moving windows."""
+    if isinstance(node, TableChanges | RunningTop):
+        return True
+    if isinstance(node, Aggregate):
+        found = window_below(node.input) if node.windowed else None
+        return node.emit.kind is recipes.EmitKind.CHANGES and (found is None or found.spec.kind in _MOVING)
+    if isinstance(node, Window):
+        return node.changes
+    return isinstance(node, Project | Filter | Unnest | Union | ChangeJoin) and all(map(_stands, node.inputs))
 
 
 def truth(name: str, value: object) -> bool:
@@ -189,6 +226,8 @@ def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) 
         return replace(options, class_name=_class_name(str(value), catalog))
     if name == "qos":
         return replace(options, qos=qos_points(str(value)))
+    if name == "materialized":
+        return replace(options, materialized=truth(name, value))
     if name == "weight":
         return replace(options, weight=_positive(name, value))
     if name == "deadline":

@@ -46,7 +46,7 @@ def unbounded_state(query: PhysicalQuery) -> tuple[str, ...]:
     """Return a sentence for each operator whose state may grow for ever."""
     found = []
     for recipe in _recipes(query):
-        if isinstance(recipe, recipes.AggregateRecipe) and recipe.keys and _is_endless(recipe.window):
+        if isinstance(recipe, recipes.AggregateRecipe) and recipe.keys and recipe.retracts is None and _is_endless(recipe.window):
             found.append("the state of this GROUP BY grows with the number of keys; a window or [UNBOUNDED STATE n ROWS] bounds it")
         elif isinstance(recipe, recipes.AggregateRecipe | recipes.WindowRecipe) and recipe.window is not None and recipe.window.partition:
             found.append("the state of this window grows with the number of partitions")
@@ -91,6 +91,8 @@ def state_bound(recipe: Recipe) -> str | None:
         return "the rows of the table"
     if isinstance(recipe, recipes.ChangeJoinRecipe):
         return "the rows that stand on both sides"
+    if isinstance(recipe, recipes.StandingRowsRecipe):
+        return "the rows that stand"
     if isinstance(recipe, recipes.SubqueryRecipe):
         return f"the rows of open windows, {_ABOVE}" if recipe.ends is not None else "all rows, until both inputs end"
     if isinstance(recipe, recipes.AsofJoinRecipe):

@@ -18,6 +18,8 @@ from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema, StreamDefinition, TimeRule
 from millstream.engine.data.types import Kind
+from millstream.engine.language.recipes import StandingRowsRecipe
+from millstream.engine.operators.build import build_operator
 from millstream.engine.plan.catalog import DerivedStream, TimeOffset
 from millstream.server.host.contract import HeldBlock, HeldRows, KeptResults
 from millstream.server.host.engine_host import EngineHost
@@ -86,6 +88,25 @@ def results_held(query: Query, kept: KeptResults) -> HeldRows:
             yield HeldBlock(position, [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(schema.fields)])
 
     return HeldRows(definition, kept.entries[-1][0] if kept.entries else -1, blocks, kept.missing)
+
+
+def view_held(host: EngineHost, query: Query) -> HeldRows:
+    """Return the rows of a materialized view. To be called while nothing runs. InvalidDefinition when the view does not run."""
+    running = None if query.id is None else host.network.queries[query.id].blueprint.operators
+    if running is None:
+        message = f"materialized view {query.name} is {query.state.value}, so its rows are not known"
+        raise InvalidDefinition(message, hint=f"START QUERY {query.name}")
+    keeper = next(operator for operator in running if isinstance(operator.recipe, StandingRowsRecipe))
+    recipe, state, schema = keeper.recipe, bytes(keeper.snapshot()), _standing(query.planned.physical.schema)
+
+    def blocks() -> Iterator[HeldBlock]:
+        logic = build_operator(recipe, [recipe.schema])
+        logic.restore(state)
+        train = logic.standing(0, 0)
+        if train is not None and train.rows:
+            yield HeldBlock(-1, [train.column(i) for i in range(len(schema))])
+
+    return HeldRows(StreamDefinition(query.name, schema, time_of(query)), keeper.inputs[0].position - 1, blocks)
 
 
 def _arrow(batch: Any) -> Any:

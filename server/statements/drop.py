@@ -29,6 +29,8 @@ def drop(host: EngineHost, statement: Drop, context: Context) -> Outcome:
 
 def _drop_query(host: EngineHost, statement: Drop) -> Outcome:
     query = host.queries.get(statement.name.text)
+    if statement.is_view and not query.planned.physical.options.materialized:
+        raise UnknownName(f"{query.name} is a query, and no materialized view", hint=f"write DROP QUERY {query.name}")
     check_connectors(host, ConnectorKind.SINK, f"query {query.name}", query.name)
     running.strike(host, query)
     return said(f"query {query.name} dropped")

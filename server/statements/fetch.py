@@ -7,6 +7,7 @@ arrival order. The answer is computed from that alone (`once/question.py`), in a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from millstream.server.once.held import (
     results_held,
     table_rows_held,
     time_of,
+    view_held,
     without_sides,
 )
 from millstream.server.once.question import Question, answer_of
@@ -143,8 +145,9 @@ def _over_held(
 ) -> Question:
     held: dict[str, HeldRows | HeldPast] = {}
     derived: dict[str, Query] = {}
-    kept = {name: host.observer.kept(query) for name, query in queries.items()}
-    with host.network.ingress.lock:
+    views = {name for name, query in queries.items() if query.planned.physical.options.materialized}
+    kept = {name: host.observer.kept(query) for name, query in queries.items() if name not in views}
+    with host.runtime.still() if views else nullcontext(), host.network.ingress.lock:
         position = host.network.ingress.next_seq - 1
 
         def visit(names: Sequence[str]) -> None:
@@ -154,6 +157,8 @@ def _over_held(
                 if name in host.derived:
                     visit(_inputs(host.derived[name].planned))
                     derived[name] = host.derived[name]
+                elif name in views:
+                    held[name] = view_held(host, queries[name])
                 elif name in kept:
                     held[name] = results_held(queries[name], kept[name])
                 elif history and isinstance(relation := host.catalog.relation(table_of_rows(name) or name), StreamDefinition):

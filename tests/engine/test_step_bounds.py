@@ -123,3 +123,19 @@ def test_a_text_that_doubles_at_each_of_many_projections_is_worked_out_once_at_e
     engine.work()
     assert engine.rows("q") == [("ab" * 2**14,), ("",), (None,)] * 10
     assert compiled < 500
+
+
+def test_a_join_of_tables_that_makes_too_many_pairs_ends_at_a_stated_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SqlEngine("CREATE TABLE p (k BIGINT, PRIMARY KEY (k))", "CREATE TABLE q (k BIGINT, PRIMARY KEY (k))")
+    engine.select("SELECT p.k AS a, q.k AS b FROM p CROSS JOIN q")
+    engine.failures_expected = True
+    for table, rows in (("p", 150), ("q", 150)):
+        engine.put(table, [(k, "+") for k in range(rows)])
+        engine.work()
+    assert len(engine.rows("q")) == 150 * 150
+    monkeypatch.setattr(limits, "COLUMN_BYTES_MAX", limits.CLAIM_BYTES_MIN)
+    engine.put("q", [(k, "+") for k in range(150, 300)])
+    engine.work()
+    (error,) = engine.hooks.failures
+    assert isinstance(error, BoundReached)
+    assert "a join's output needs" in str(error)

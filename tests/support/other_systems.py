@@ -89,10 +89,7 @@ KSQLDB = (
 )
 
 POSTGRESQL = (
-    Typed(
-        "CREATE MATERIALIZED VIEW means AS SELECT sensor, AVG(value) FROM readings GROUP BY sensor",
-        f"CREATE QUERY means AS {MEAN} GROUP BY sensor",
-    ),
+    Typed("CREATE MATERIALIZED VIEW means AS SELECT sensor, AVG(value) AS mean FROM readings GROUP BY sensor"),
     Typed("SELECT DISTINCT ON (sensor) sensor, value FROM readings ORDER BY sensor, ts DESC"),
     Typed(
         "SELECT time_bucket('5 minutes', ts), AVG(value) FROM readings GROUP BY 1",

@@ -78,6 +78,8 @@ class Asked:
     def tag(self) -> str:
         """What is said of a statement of the server that has been carried out: its first words."""
         first = [word.upper for word in self.words[:3]]
+        if first[1:2] == ["MATERIALIZED"]:
+            return " ".join(first)
         return " ".join(first[: 2 if first[0] in ("CREATE", "DROP", "START", "STOP", "PAUSE", "RESUME", "SET") else 1])
 
     def parameters(self) -> list[int]:
