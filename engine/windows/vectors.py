@@ -79,9 +79,10 @@ class Vectors:
         counts = run_sizes(begins, len(ids))
         need = self.size[which] + counts
         full = need > self._room[which]
-        while full.any():
+        while (need > self._room[which]).any():
+            # A new arena takes spare room away from all: who asked before asks again, or two could take it from each other for ever.
+            full |= need > self._room[which]
             self._make_room(which[full], need[full])
-            full = need > self._room[which]  # a new arena takes spare room away from all
         positions = expanded(self.start[which] + self.size[which], counts)
         for column, given in zip(self.columns, values, strict=True):
             column[positions] = given
@@ -91,23 +92,21 @@ class Vectors:
 
     def _make_room(self, which: Int64Array, need: Int64Array) -> None:
         rooms = self.start[which] + self._room[which] - self._begin[which]
-        goes_back = 2 * need <= rooms
+        goes_back, wanted = 2 * need <= rooms, 2 * need + ROOM_MIN
+        moved = int(wanted[~goes_back].sum())
+        if self._used + moved > len(self.columns[0]):
+            self._rewrite(which, wanted)
+            return
         if goes_back.any():
             back = which[goes_back]
             self._copy(back, self._begin[back], self.columns)
             self.start[back], self._room[back] = self._begin[back], rooms[goes_back]
-        if not goes_back.all():
-            self._move(which[~goes_back], need[~goes_back])
-
-    def _move(self, which: Int64Array, need: Int64Array) -> None:
-        rooms = 2 * need + ROOM_MIN
-        if self._used + int(rooms.sum()) > len(self.columns[0]):
-            self._rewrite(which, rooms)
-            return
-        starts = self._used + np.cumsum(rooms) - rooms
-        self._copy(which, starts, self.columns)
-        self.start[which], self._begin[which], self._room[which] = starts, starts, rooms
-        self._used += int(rooms.sum())
+        if moved:
+            which, wanted = which[~goes_back], wanted[~goes_back]
+            starts = self._used + np.cumsum(wanted) - wanted
+            self._copy(which, starts, self.columns)
+            self.start[which], self._begin[which], self._room[which] = starts, starts, wanted
+            self._used += moved
 
     def _copy(self, which: Int64Array, starts: Int64Array, into: Sequence[npt.NDArray[Any]]) -> None:
         sizes = self.size[which]

@@ -56,3 +56,22 @@ def test_a_vector_that_keeps_its_size_keeps_its_place(size: int, monkeypatch: py
             vectors.drop_front(ids, np.ones(100, dtype=np.int64))
     assert len(rewritten) <= 8  # while it grows, and not again
     assert len(vectors.columns[0]) <= 100 * 4 * (size + 2)
+
+
+@pytest.mark.timeout(20)
+def test_vectors_that_grow_together_do_not_take_room_from_each_other() -> None:
+    """Some could go back to the begin of their room and some must move, in an arena that is full: one new arena has room for all."""
+    fields = {
+        "columns": [np.zeros(64, dtype=np.int64)],
+        "start": np.array([0, 12, 24, 24, 38, 42]),
+        "size": np.array([1, 0, 0, 0, 1, 0]),
+        "room": np.array([12, 12, 0, 14, 4, 0]),
+        "used": 42,
+        "live": 2,
+    }
+    vectors = Vectors.from_state(fields)
+    ids = np.repeat(np.arange(6), [4, 5, 6, 6, 6, 7])
+    vectors.append(ids, [np.arange(len(ids))])
+    assert vectors.size.tolist() == [5, 5, 6, 6, 7, 7]
+    kept = vectors.columns[0][vectors.positions(np.arange(6))]
+    assert sorted(kept.tolist()) == sorted([0, 0, *range(len(ids))])
