@@ -102,7 +102,10 @@ services: ## install the other software that some tests talk to (Debian, as root
 # Node 18 or later and npm, which only this needs. Without it the wheel and a clone have everything but the console.
 console: ## bundle the console's page (needs Node and npm)
 	@command -v npm >/dev/null || { echo "make console needs Node 18 or later with npm (Debian: apt-get install nodejs npm)" >&2; exit 1; }
-	@cd client/console/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && node build.mjs
+	@echo "console: 1 of 2: installing the packages of the page with npm (the first time about a minute)"
+	@cd client/console/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@echo "console: 2 of 2: bundling the page (some seconds)"
+	@cd client/console/web && node build.mjs
 
 wheel: $(READY) console ## the wheel in dist, with the console's page
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

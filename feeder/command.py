@@ -91,8 +91,7 @@ def _run(options: dict[str, Any]) -> bool:
     from millstream.feeder.options import arrival_rule, feed_plan, parse_into
     from millstream.feeder.pace import WallClock
     from millstream.feeder.progress import progress_bar, stage, summary
-    from millstream.feeder.session import spark_session
-    from millstream.feeder.stopping import stop_on_signal
+    from millstream.feeder.session import spark_session, stop_on_signal
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False)

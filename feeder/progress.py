@@ -26,7 +26,7 @@ def achieved(tally: Tally, now_ns: int) -> float:
 
 @contextmanager
 def stage(console: Console, doing: str) -> Iterator[None]:
-    """Say what is being done: for as long as it lasts on a terminal, as a line elsewhere."""
+    """Say what is being done: for as long as it lasts on a terminal, as a line elsewhere. Yields once."""
     if not console.is_terminal:
         console.print(f"{doing} …")
         yield

@@ -1,14 +1,17 @@
-"""Starts Spark, quietly and only when it is needed. The only place that creates a session."""
+"""Starts Spark, quietly and only when it is needed, and ends in order what runs on it. The only place that creates a session."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import IO, Any
 
 from millstream.feeder.errors import FeederError, SparkMissingError
@@ -114,3 +117,23 @@ def _stderr_aside() -> Iterator[IO[str]]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+
+
+@contextmanager
+def stop_on_signal(stop: threading.Event) -> Iterator[None]:
+    """Set `stop` at the first SIGINT or SIGTERM, raise KeyboardInterrupt at the second, while the block runs. Yields once.
+
+    So what is under way is finished and counted; a second Ctrl-C does not wait for that. Main thread only.
+    """
+
+    def handle(_: int, __: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

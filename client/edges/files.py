@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch
-from millstream.client.edges.formats import LINES_ONLY, check_is_text, encoder
+from millstream.client.edges.formats import check_is_text, encoder
+from millstream.protocol.connectors import LINES_ONLY
 
 READ_BYTES = 256 * 1024
 LINE_BYTES_MAX = 1 << 20

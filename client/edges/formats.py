@@ -20,6 +20,7 @@ from typing import Any
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Message, Unreadable
 from millstream.client.errors import MillstreamError
 from millstream.client.inputs import converter
+from millstream.protocol.connectors import FORMATS, TEXTS, WITH_SCHEMA
 from millstream.protocol.types import Column
 from millstream.protocol.values import DEPTH_MAX
 from millstream.protocol.values.csv import separator_of
@@ -27,10 +28,6 @@ from millstream.protocol.values.json_values import is_too_deep, not_json
 from millstream.protocol.values.mapping import ColumnMap
 from millstream.protocol.values.time_formats import TimeFormat
 
-TEXTS = ("json", "csv", "text")
-WITH_SCHEMA = ("avro", "protobuf")  # a message is bytes of any kind
-FORMATS = (*TEXTS, *WITH_SCHEMA)
-LINES_ONLY = ("json",)
 CONTENT_TYPES = {"json": "application/json", "avro": "application/avro", "protobuf": "application/protobuf"}
 UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001}
 SHOWN_BYTES_MAX = 4_096

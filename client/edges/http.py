@@ -22,7 +22,8 @@ from millstream.client.edges.contract import (
     MessageBatch,
     fitting,
 )
-from millstream.client.edges.formats import LINES_ONLY, check_is_text, encoder
+from millstream.client.edges.formats import check_is_text, encoder
+from millstream.protocol.connectors import LINES_ONLY, MODES
 
 CONNECT_S = 10.0
 ANSWER_S = 30.0
@@ -77,7 +78,7 @@ class HttpSource:
         url, mode = _url(options), options.text("mode", "events")
         poll_s = options.number("poll", 10.0, 0.01)
         before = {} if position is None else json.loads(position)
-        if mode not in ("events", "poll"):
+        if mode not in MODES:
             raise ConnectorError(f"{options.name}: mode must be 'events' or 'poll'")
         is_events = mode == "events"
         if is_events:

@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from millstream.client.edges.contract import ConnectorError, ConnectorOptions, Lag, Message, MessageBatch, fitting
 from millstream.client.edges.formats import encoder
+from millstream.protocol.connectors import MECHANISMS
 from millstream.protocol.values.text import display_columns
 
 BATCH_MAX = 1_000
@@ -18,7 +19,6 @@ FLUSH_S = 30.0
 LOOK_S = 30.0  # between two looks for partitions that are new
 WAITING_KIB_MAX = 16_384  # what the library reads ahead
 PARTITIONS_MAX = 128  # of a source's topic: 8 bytes each in a position
-SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def _settings(options: ConnectorOptions) -> dict[str, Any]:
@@ -28,10 +28,10 @@ def _settings(options: ConnectorOptions) -> dict[str, Any]:
     found["security.protocol"] = ("SASL_" if user else "") + ("SSL" if is_tls else "PLAINTEXT")
     if authority is not None:
         found["ssl.ca.location"] = authority
-    mechanism, password = options.text("mechanism", SASL[0]), options.maybe("password")
+    mechanism, password = options.text("mechanism", MECHANISMS[0]), options.maybe("password")
     if user is not None:
-        if mechanism not in SASL:
-            raise ConnectorError(f"{options.name}: mechanism must be one of {', '.join(SASL)}")
+        if mechanism not in MECHANISMS:
+            raise ConnectorError(f"{options.name}: mechanism must be one of {', '.join(MECHANISMS)}")
         found |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password or ""}
     return found
 

@@ -12,6 +12,7 @@ from typing import Any
 import paho.mqtt.client as paho
 from millstream.client.edges.contract import DECODED_BYTES_MAX, ConnectorError, ConnectorOptions, Growth, Lag, Message, MessageBatch
 from millstream.client.edges.formats import encoder
+from millstream.protocol.connectors import VERSIONS
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -33,7 +34,7 @@ class _Link:
     def __init__(self, options: ConnectorOptions, role: str) -> None:
         url = options.url(("mqtt", "mqtts"), "mqtt://host:port or mqtts://host:port")
         version = options.text("version", "5")
-        if version not in ("5", "3.1.1"):
+        if version not in VERSIONS:
             raise ConnectorError(f"{options.name}: version must be '5' or '3.1.1'")
         self.is_5 = version == "5"
         name = options.text("client_id", f"millstream-{role}-{options.name}")

@@ -15,6 +15,7 @@ from millstream.client.edges.contract import ConnectorError, ConnectorOptions, L
 from millstream.client.edges.formats import UNREADABLE, RowReader
 from millstream.client.errors import MillstreamError
 from millstream.client.subscriber import Lost
+from millstream.protocol.connectors import OptionProblem, check_options
 
 WAIT_S = 0.2
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.25, 30.0
@@ -97,7 +98,12 @@ class ConnectorRun(ABC):
 
     def _once(self) -> None:
         """Open the connector, move rows until it is to stop, and close it."""
-        options = filled_in(self.name, json.loads(self.options_json))
+        said = json.loads(self.options_json)
+        try:
+            check_options(self.kind, {option: None if isinstance(value, Mapping) else value for option, value in said.items()})
+        except OptionProblem as problem:  # kept by a server of before, which did not look
+            raise ConnectorError(f"{self.name}: {problem}") from None
+        options = filled_in(self.name, said)
         connector = find(self.kind, options.text("connector"))()
         self._told["promise"] = connector.promise
         with self._connect() as client:

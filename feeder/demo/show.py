@@ -22,8 +22,7 @@ from millstream.feeder.job import FeedPlan
 from millstream.feeder.pace import Tally
 from millstream.feeder.progress import summary
 from millstream.feeder.rates import constant
-from millstream.feeder.session import spark_session
-from millstream.feeder.stopping import stop_on_signal
+from millstream.feeder.session import spark_session, stop_on_signal
 from millstream.feeder.targets import describe
 from rich.console import Console
 from rich.live import Live

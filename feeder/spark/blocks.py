@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,23 +19,30 @@ from millstream.engine.data.schema import OnError, StreamDefinition
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MIN
-from millstream.engine.ingest.coerce import coerce_batch, coercer_for
+from millstream.engine.ingest.coerce import Coercer, coercer_for
 from millstream.engine.ingest.readers import Reader, as_instants, checked_parquet, file_format, files_at, int96_columns
 from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.order import steps_of
 from millstream.protocol.values.packed import split_name, unpacked
 from pyarrow import parquet
 
+if TYPE_CHECKING:
+    from millstream.protocol.values.mapping import ColumnMap
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: number `number` of its stream's, a row group `group` of a file, a whole file (None), or Arrow bytes."""
+    """One block: number `number` of its stream's, a row group `group` of a file, a whole file (None), or Arrow bytes.
+
+    `column_map` says which of its columns fill those of the stream, where they have other names, and how its times are written.
+    """
 
     stream: str
     number: int
     path: str = ""
     group: int | None = None
     data: bytes | None = None
+    column_map: ColumnMap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,7 @@ def files_of(path: str) -> list[str]:
     return [str(p) for p in found]
 
 
-def blocks_of(stream: str, path: str, definition: StreamDefinition) -> list[Block]:
+def blocks_of(stream: str, path: str, definition: StreamDefinition, column_map: ColumnMap | None = None) -> list[Block]:
     """Return the blocks of a path, in order. Parquet files are opened for their columns and the number of their row groups.
 
     InvalidDefinition when a Parquet file's columns can give no good row.
@@ -90,10 +97,16 @@ def blocks_of(stream: str, path: str, definition: StreamDefinition) -> list[Bloc
     for file in files_of(path):
         groups: Sequence[int | None] = (None,)
         if file_format(Path(file)) == "parquet":
-            with checked_parquet(file, Path(file).name, coercer_for(definition, ignore_extra=True)) as opened:
+            with checked_parquet(file, Path(file).name, _coercer(definition, column_map)) as opened:
                 groups = range(opened.num_row_groups)
-        found += [Block(stream, len(found) + i, file, group) for i, group in enumerate(groups)]
+        found += [Block(stream, len(found) + i, file, group, column_map=column_map) for i, group in enumerate(groups)]
     return found
+
+
+def _coercer(definition: StreamDefinition, column_map: ColumnMap | None) -> Coercer:
+    if column_map is None:
+        return coercer_for(definition, ignore_extra=True)
+    return Coercer(definition, ignore_extra=True, column_map=column_map)
 
 
 def facts_of(block: Block, definition: StreamDefinition, with_steps: bool) -> BlockFacts:
@@ -114,10 +127,11 @@ def _footer_facts(block: Block, definition: StreamDefinition) -> BlockFacts | No
     field = definition.schema.fields[position]
     with parquet.ParquetFile(block.path) as file:
         schema = file.schema_arrow
-        if field.type != TIMESTAMP or not all(f.nullable for f in definition.schema.fields) or not _fits(schema, definition):
+        names = _fitting(schema, definition, block.column_map)
+        if field.type != TIMESTAMP or not all(f.nullable for f in definition.schema.fields) or names is None:
             return None
         group = file.metadata.row_group(block.group)
-        column = next((group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema == field.name), None)
+        column = next((group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema == names[field.name]), None)
         statistics = None if column is None else column.statistics
         if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
             return None
@@ -125,10 +139,15 @@ def _footer_facts(block: Block, definition: StreamDefinition) -> BlockFacts | No
         return BlockFacts(block.stream, block.number, group.num_rows, greatest)
 
 
-def _fits(schema: pa.Schema, definition: StreamDefinition) -> bool:
-    """Whether no row of a file of this schema can be refused but for a NULL or for text that is no UTF-8."""
-    names = set(schema.names)
-    return all(f.name in names and schema.field(f.name).type == arrow_type(f.type) for f in definition.schema.fields)
+def _fitting(schema: pa.Schema, definition: StreamDefinition, column_map: ColumnMap | None) -> dict[str, str] | None:
+    """Return which column of a file of this schema fills each of the stream's, if no row can be refused but for a NULL or text that is no
+    UTF-8; else None.
+    """
+    sources = {} if column_map is None else column_map.sources
+    names = {f.name: sources.get(f.name, f.name) for f in definition.schema.fields}
+    known = set(schema.names)
+    fits = all(names[f.name] in known and schema.field(names[f.name]).type == arrow_type(f.type) for f in definition.schema.fields)
+    return names if fits else None
 
 
 def read_block(block: Block, definition: StreamDefinition, wanted: Collection[int]) -> Rows:
@@ -137,20 +156,23 @@ def read_block(block: Block, definition: StreamDefinition, wanted: Collection[in
     assert position is not None
     if block.data is not None:
         with pa.ipc.open_stream(pa.py_buffer(block.data)) as reader:
-            return _rows(definition, position, [coerce_batch(batch, definition, ignore_extra=True) for batch in reader])
+            coercer = _coercer(definition, block.column_map)
+            return _rows(definition, position, [coercer.arrow(batch) for batch in reader])
     if block.group is None:
         with unpacked(Path(block.path).open("rb"), split_name(Path(block.path))[1]) as opened:
             form = file_format(Path(block.path))
             assert form is not None
-            reader = Reader(opened, Path(block.path).name, form, definition)
+            reader = Reader(opened, Path(block.path).name, form, definition, block.column_map)
             return _rows(definition, position, list(reader.chunks()), reader)
-    coercer = coercer_for(definition, ignore_extra=True)
+    coercer = _coercer(definition, block.column_map)
     with checked_parquet(block.path, Path(block.path).name, coercer) as file:
-        names = None
-        if _fits(file.schema_arrow, definition):
-            fields = definition.schema.fields
-            names = [f.name for i, f in enumerate(fields) if i in wanted or i == position or not f.nullable]
-        table = as_instants(file.read_row_group(block.group, columns=names, use_threads=False), int96_columns(file))
+        names, columns = _fitting(file.schema_arrow, definition, block.column_map), None
+        if names is not None:
+            kept = [f.name for i, f in enumerate(definition.schema.fields) if i in wanted or i == position or not f.nullable]
+            columns = [names[name] for name in kept]
+        table = as_instants(file.read_row_group(block.group, columns=columns, use_threads=False), int96_columns(file))
+        if names is not None and block.column_map is not None:  # the columns that are left out need no place in the map
+            table, coercer = table.select(columns).rename_columns(kept), coercer_for(definition, ignore_extra=True)
     return _rows(definition, position, [coercer.arrow(table)])
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from millstream.server.run.run_command import map_option, time_format_option
 
 
 def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -24,6 +27,7 @@ def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str
     return found
 
 
+LOOK_S = 1  # between two looks whether Ctrl-C was pressed
 _SCRIPT = click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _MASTER = click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 _PARTITIONS = click.option("--partitions", type=click.IntRange(min=1), help="Buckets of keys behind a shuffle. Default: as many as slots.")
@@ -40,10 +44,21 @@ def spark() -> None:
 @click.option(
     "--output", "outputs", metavar="QUERY=FOLDER", multiple=True, callback=_pairs, help="Write a query's rows there, as Parquet files."
 )
+@map_option
+@time_format_option
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
 @_PARTITIONS
 @_MASTER
-def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], format_: str, partitions: int | None, master: str) -> None:
+def run_command(
+    script: Path,
+    inputs: dict[str, str],
+    outputs: dict[str, str],
+    mapped: tuple[str, ...],
+    time_formats: tuple[str, ...],
+    format_: str,
+    partitions: int | None,
+    master: str,
+) -> None:
     """Run SCRIPT over stored data, once.
 
     The rows of queries without --output go to standard output, in the order of `millstream run`; they must fit into memory.
@@ -52,7 +67,7 @@ def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], f
     from millstream.server.run.output import write_results
 
     with _told(), _session(master) as session, _told():  # Spark's own words are gone with its session
-        found = SparkScript(session, _text(script), inputs, partitions)
+        found = SparkScript(session, _text(script), inputs, partitions, mapped, time_formats)
         names = [q.name for q in found.script.queries]
         strange = next((name for name in outputs if name not in names), None)
         if strange is not None:
@@ -83,6 +98,8 @@ def run_command(script: Path, inputs: dict[str, str], outputs: dict[str, str], f
     callback=_pairs,
     help="Where a query's rows go.",
 )
+@map_option
+@time_format_option
 @click.option("--checkpoint", required=True, metavar="FOLDER", help="Where the run notes how far it is; the same command goes on.")
 @click.option("--once", is_flag=True, help="Stop when all files that are there have been read.")
 @click.option("--finish", is_flag=True, help="As --once, and then end the streams: open windows give their last results.")
@@ -92,6 +109,8 @@ def stream_command(
     script: Path,
     sources: dict[str, str],
     outputs: dict[str, str],
+    mapped: tuple[str, ...],
+    time_formats: tuple[str, ...],
     checkpoint: str,
     once: bool,
     finish: bool,
@@ -103,19 +122,28 @@ def stream_command(
     Each result is written once, also when the command is killed and run again. A file must be moved into its folder whole. The number of
     partitions is that of the first run.
     """
+    from millstream.feeder.session import stop_on_signal
     from millstream.feeder.spark.stream import StreamRun
 
     with _told(), _session(master) as session, _told():  # Spark's own words are gone with its session
-        run = StreamRun(session, _text(script), sources, outputs, checkpoint, partitions)
-        query = run.start(once=once or finish)
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
-            return
-        if finish:
-            run.end()
-        click.echo(f"{run.manifest.batch + 1} batches, {sum(run.manifest.places.values())} rows in all queries", err=True)
+        run = StreamRun(
+            session, _text(script), sources, outputs, checkpoint, partitions, mapped, time_formats, tell=partial(click.echo, err=True)
+        )
+        stopped = threading.Event()
+        with stop_on_signal(stopped):  # in the place of Spark's own, which breaks off what it is just saying to Java
+            query = run.start(once=once or finish)
+            ended = f"all files of {', '.join(sources.values())} have been read"
+            if not (once or finish):
+                click.echo(f"reading the files that come to {', '.join(sources.values())}, until Ctrl-C", err=True)
+            while not query.awaitTermination(LOOK_S) and not stopped.is_set():
+                pass
+            if stopped.is_set():
+                query.stop()
+                ended = "stopped; the same command goes on from here"
+            elif finish:
+                run.end()
+                ended += ", and the streams have ended"
+        click.echo(ended, err=True)
 
 
 @spark.command("explain")
@@ -138,9 +166,13 @@ def _text(script: Path) -> str:
 
 @contextmanager
 def _session(master: str) -> Iterator[Any]:
+    from millstream.feeder.progress import stage
     from millstream.feeder.session import spark_session
+    from rich.console import Console
 
-    with spark_session(master) as session:
+    with ExitStack() as stack:
+        with stage(Console(stderr=True, highlight=False), "starting Spark"):
+            session = stack.enter_context(spark_session(master))
         yield session
 
 
@@ -149,13 +181,14 @@ def _told() -> Iterator[None]:
     """Say what went wrong, in the driver or in a task, in one sentence."""
     from millstream.engine.data.errors import ColumnMissing, EngineError
     from millstream.feeder.errors import FeederError, what_failed
+    from millstream.protocol.values.names import MAP_HINT
 
     try:
         yield
     except FeederError as error:
         raise click.ClickException(f"{error.message}; {error.hint}" if error.hint else error.message) from error
     except ColumnMissing as error:
-        raise click.ClickException(f"{error}; give the stream's column the name that it has in the files") from error
+        raise click.ClickException(f"{error}; {MAP_HINT}") from error
     except EngineError as error:
         raise click.ClickException(str(error)) from error
     except Exception as error:

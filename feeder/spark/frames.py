@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.engine.data.types import DataType, Kind
@@ -11,6 +11,9 @@ from millstream.feeder.errors import SourceError
 from millstream.feeder.job import pack
 from millstream.feeder.session import quietly
 from millstream.feeder.spark.blocks import Block
+
+if TYPE_CHECKING:
+    from millstream.protocol.values.mapping import ColumnMap
 
 _SPARK_TYPES = {
     Kind.NULL: "void",
@@ -53,15 +56,17 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def blocks_of_frame(frame: Any, definition: StreamDefinition) -> Any:
+def blocks_of_frame(frame: Any, definition: StreamDefinition, column_map: ColumnMap | None = None) -> Any:
     """Return an RDD of the blocks of a DataFrame, in the order of its partitions and their rows.
 
     They are kept, as they are read twice and a DataFrame need not give its rows in the same order again.
     """
     from pyspark import StorageLevel
 
-    names = [f.name for f in definition.schema.fields if f.name in frame.columns]
-    if definition.time.column not in names:
+    sources = {} if column_map is None else column_map.sources
+    fillers = {f.name: sources.get(f.name, f.name) for f in definition.schema.fields}
+    names = [name for name in dict.fromkeys(fillers.values()) if name in frame.columns]
+    if definition.time.column is not None and fillers[definition.time.column] not in names:
         raise SourceError(
             f"the DataFrame for {definition.name} has no column {definition.time.column}", hint=f"it has {', '.join(frame.columns)}"
         )
@@ -71,7 +76,7 @@ def blocks_of_frame(frame: Any, definition: StreamDefinition) -> Any:
     parts = packed.rdd.mapPartitionsWithIndex(lambda part, rows: ((part, i, bytes(row[0])) for i, row in enumerate(rows)))
     kept = parts.persist(StorageLevel.MEMORY_AND_DISK)
     numbers = {place: n for n, place in enumerate(sorted(kept.map(lambda item: item[:2]).collect()))}
-    return kept.map(lambda item: Block(stream, numbers[item[0], item[1]], data=item[2]))
+    return kept.map(lambda item: Block(stream, numbers[item[0], item[1]], data=item[2], column_map=column_map))
 
 
 def frame_of(session: Any, results: Any, schema: Schema) -> Any:

@@ -39,7 +39,8 @@ from millstream.feeder.spark.pieces import (
     run_rest,
     without_order,
 )
-from millstream.feeder.spark.script import Script, read_script
+from millstream.feeder.spark.script import Script, maps_of, read_script
+from millstream.protocol.values.mapping import hints
 from millstream.server.results.outcome import NamedResult
 from millstream.server.run.embedded import Replay, run_replay
 
@@ -61,9 +62,20 @@ class Placement:
 
 
 class SparkScript:
-    """A script over inputs on a session. `inputs` maps streams to paths or DataFrames, in the order in which equal times arrive."""
+    """A script over inputs on a session. `inputs` maps streams to paths or DataFrames, in the order in which equal times arrive.
 
-    def __init__(self, session: Any, text: str, inputs: Mapping[str, Any], partitions: int | None = None) -> None:
+    `maps` and `time_formats` are what `--map` and `--time-format` say of `millstream run`. SourceError if they mean nothing.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        text: str,
+        inputs: Mapping[str, Any],
+        partitions: int | None = None,
+        maps: Sequence[str] = (),
+        time_formats: Sequence[str] = (),
+    ) -> None:
         self.session = session
         self.script: Script = read_script(text)
         self.inputs = inputs
@@ -73,6 +85,8 @@ class SparkScript:
             for name in inputs:
                 if name not in self.script.streams:
                     raise UnknownName(f"there is no stream {name}", hint=near_or_listed(name, self.script.streams, "streams"))
+            self._maps = maps_of(self.script, inputs, maps, time_formats)
+        self._said = tuple(maps), tuple(time_formats)
         self._blocks: dict[str, Any] = {}
         self._told: set[str] = set()
         self._late = session.sparkContext.accumulator({}, LateCounts())
@@ -110,9 +124,10 @@ class SparkScript:
                 raise SourceError(f"{self.script.whole}, so it runs in one place, over files", hint=f"give one file for {name}")
             paths.append((name, str(Path(given).resolve())))
         text, reason = self.script.text, self.script.whole
+        maps, time_formats = self._said
 
         def replay(_: int) -> Any:
-            outcome = run_replay(Replay(text, [(name, Path(path)) for name, path in paths]))
+            outcome = run_replay(Replay(text, [(name, Path(path)) for name, path in paths], maps=maps, time_formats=time_formats))
             results = [(r.name, r.schema, r.plan, [packed(b) for b in r.batches]) for r in outcome.results]
             return results, outcome.messages, outcome.failure
 
@@ -170,10 +185,10 @@ class SparkScript:
         for stream in streams:
             given = self.inputs[stream]
             if isinstance(given, str | Path):
-                plain += blocks_of(stream, str(given), self.script.streams[stream])
+                plain += blocks_of(stream, str(given), self.script.streams[stream], self._maps.get(stream))
             else:
                 if stream not in self._blocks:
-                    self._blocks[stream] = blocks_of_frame(given, self.script.streams[stream])
+                    self._blocks[stream] = blocks_of_frame(given, self.script.streams[stream], self._maps.get(stream))
                 found.append(self._blocks[stream])
         slices = max(1, min(len(plain), max(context.defaultParallelism, len(plain) // BLOCKS_A_SLICE_MAX)))
         if plain or not found:
@@ -184,18 +199,24 @@ class SparkScript:
         definitions = {s: self.script.streams[s] for s in streams}
         facts: list[BlockFacts] = blocks.map(lambda block: facts_of(block, definitions[block.stream], with_steps)).collect()
         for stream in streams:
-            mine = [f for f in facts if f.stream == stream]
-            self._tell(stream, sorted(mine, key=lambda f: f.number), sum(f.rows for f in mine))
+            note = refusal_note(stream, facts)
+            if note is not None and stream not in self._told:
+                self._told.add(stream)
+                self.messages.append(note)
+            if note is not None and not any(f.rows for f in facts if f.stream == stream):
+                raise SourceError(note, hint="; ".join(hints([note])))
         return placement_of(definitions, facts, {})
 
-    def _tell(self, stream: str, facts: Sequence[BlockFacts], rows: int) -> None:
-        refused = sum(f.refusals.rows for f in facts)
-        first = next((f.refusals.first for f in facts if f.refusals.rows), "")
-        if refused and stream not in self._told:
-            self._told.add(stream)
-            self.messages.append(f"{stream}: {refused} of {rows + refused} rows refused: {first}{'; …' if refused > 1 else ''}")
-        if refused and not rows:
-            raise SourceError(f"{stream}: none of {refused} rows was accepted", hint=first)
+
+def refusal_note(stream: str, facts: Sequence[BlockFacts]) -> str | None:
+    """Return how many rows of a stream were refused and why the first was, None if none was."""
+    mine = sorted((f for f in facts if f.stream == stream), key=lambda f: f.number)
+    refused, rows = sum(f.refusals.rows for f in mine), sum(f.rows for f in mine)
+    if not refused:
+        return None
+    first = next(f.refusals.first for f in mine if f.refusals.rows)
+    how_many = f"{refused} of {rows + refused} rows refused" if rows else f"none of {refused} rows was accepted"
+    return f"{stream}: {how_many}: {first}{'; …' if refused > 1 else ''}"
 
 
 def placement_of(definitions: Mapping[str, StreamDefinition], facts: Sequence[BlockFacts], greatest_us: Mapping[str, int]) -> Placement:
@@ -253,13 +274,22 @@ def identity(bucket: int) -> int:
     return bucket
 
 
-def run(session: Any, sql: str, inputs: Mapping[str, Any], *, partitions: int | None = None) -> dict[str, Any]:
+def run(
+    session: Any,
+    sql: str,
+    inputs: Mapping[str, Any],
+    *,
+    partitions: int | None = None,
+    maps: Sequence[str] = (),
+    time_formats: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return the answer of each query of a script as a DataFrame, by the query's name (a SELECT without one is q1, q2 …).
 
-    `inputs` maps streams to paths or DataFrames. Nothing runs before a DataFrame is used, save the look at event times. Raises the
-    engine's errors for the script and SourceError for the inputs.
+    `inputs` maps streams to paths or DataFrames. `maps` (`["ts=time"]`) and `time_formats` (`["%d.%m.%Y %H:%M"]`) are as `--map` and
+    `--time-format`. Nothing runs before a DataFrame is used, save the look at event times. Raises the engine's errors for the script and
+    SourceError for the inputs.
     """
-    script = SparkScript(session, sql, inputs, partitions)
+    script = SparkScript(session, sql, inputs, partitions, maps, time_formats)
     if script.script.whole is not None:
         return {
             r.name: frame_of(session, session.sparkContext.parallelize([packed(b) for b in r.batches], 1), r.schema)

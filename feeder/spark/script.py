@@ -5,6 +5,7 @@ The same text gives the same plans in the driver and in every task, so that the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -15,6 +16,8 @@ from millstream.engine.language.statements import CreateClass, CreateDerivedStre
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery, derived_stream, plan_select
+from millstream.feeder.errors import SourceError
+from millstream.protocol.values.mapping import ColumnMap, column_maps
 
 SCRIPTS_KEPT_MAX = 16
 Node = PhysicalNode | SourceNode
@@ -44,6 +47,17 @@ class Script:
 def read_script(text: str) -> Script:
     """Return the script. Raises the engine's errors, with their place in the text."""
     return _Reading(text).read()
+
+
+def maps_of(script: Script, streams: Iterable[str], maps: Sequence[str], time_formats: Sequence[str]) -> dict[str, ColumnMap]:
+    """Return the map of each of these streams as `--map` and `--time-format` say. SourceError if they are wrong."""
+    if not (maps or time_formats):
+        return {}
+    columns = {name: {f.name: str(f.type) for f in script.streams[name].schema.fields} for name in streams}
+    try:
+        return column_maps(maps, time_formats, columns)
+    except ValueError as error:
+        raise SourceError(str(error)) from None
 
 
 class _Reading:

@@ -15,8 +15,8 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.blocks import BlockFacts, blocks_of, facts_of
 from millstream.feeder.spark.output import STAGING, write_part
 from millstream.feeder.spark.pieces import Task, end_bucket, feed_bucket, ordered, read_sent, second_engine
-from millstream.feeder.spark.run import identity, placement_of, stage_one
-from millstream.feeder.spark.script import read_script
+from millstream.feeder.spark.run import identity, placement_of, refusal_note, stage_one
+from millstream.feeder.spark.script import maps_of, read_script
 
 MANIFESTS_KEPT = 3
 _FILES = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # only the path is asked for, so that no file is read
@@ -61,16 +61,31 @@ class Manifest:
 
 
 class StreamRun:
-    """One run of a script over sources, folders by stream, into outputs, folders by query, from where a checkpoint stands."""
+    """One run of a script over sources, folders by stream, into outputs, folders by query, from where a checkpoint stands.
+
+    `maps` and `time_formats` are as for `SparkScript`. `tell` gets sentences about each batch.
+    """
 
     def __init__(
-        self, session: Any, text: str, sources: Mapping[str, str], outputs: Mapping[str, str], checkpoint: str, buckets: int | None = None
+        self,
+        session: Any,
+        text: str,
+        sources: Mapping[str, str],
+        outputs: Mapping[str, str],
+        checkpoint: str,
+        buckets: int | None = None,
+        maps: Sequence[str] = (),
+        time_formats: Sequence[str] = (),
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.session = session
         self.text = text
         self.script = read_script(text)
         self.sources, self.outputs, self.checkpoint = dict(sources), dict(outputs), Path(checkpoint)
         self._check()
+        self._maps = maps_of(self.script, self.sources, maps, time_formats)
+        self._said = {"maps": list(maps), "time_formats": list(time_formats)}
+        self._tell = tell
         self.buckets = self._agreed(buckets or session.sparkContext.defaultParallelism)
         self.manifest = self._last() or Manifest(-1)
         self._put_in_place(self.manifest)
@@ -92,12 +107,13 @@ class StreamRun:
     def _agreed(self, buckets: int) -> int:
         """Note the script with a new checkpoint, or see that it is the one noted; return the number of buckets."""
         place = self.checkpoint / "plan.json"
-        mine = {"script": self.text, "streams": list(self.sources)}
+        mine = {"script": self.text, "streams": list(self.sources), **self._said}
         if place.exists():
             noted = json.loads(place.read_text("utf-8"))
-            if {name: noted[name] for name in mine} != mine:
+            if {name: noted.get(name, []) for name in mine} != mine:  # before there were maps, none was noted
                 raise SourceError(
-                    f"{self.checkpoint} belongs to another script or other sources", hint="name a new checkpoint and new outputs"
+                    f"{self.checkpoint} belongs to another script, other sources or another --map or --time-format",
+                    hint="name a new checkpoint and new outputs",
                 )
             return int(noted["buckets"])
         write_whole(place, json.dumps({**mine, "buckets": buckets}))
@@ -139,18 +155,21 @@ class StreamRun:
         if number <= self.manifest.batch:
             return
         manifest = Manifest(number, ended=ends)
+        said = _Said()
         for query in range(len(self.script.queries)):
-            self._take_query(query, files, manifest)
+            self._take_query(query, files, manifest, said)
         write_whole(self.checkpoint / "commits" / f"{number}.json", json.dumps(asdict(manifest)))
         self._put_in_place(manifest)
         self.manifest = manifest
+        for sentence in said.sentences(files):
+            self._tell(f"batch {number}: {sentence}")
         self._forget()
 
     def end(self) -> None:
         """End the streams: what windows still hold becomes their last results."""
         self.take(self.manifest.batch + 1, {}, ends=True)
 
-    def _take_query(self, query: int, files: Mapping[str, Sequence[str]], manifest: Manifest) -> None:
+    def _take_query(self, query: int, files: Mapping[str, Sequence[str]], manifest: Manifest, said: _Said) -> None:
         before, context = self.manifest, self.session.sparkContext
         plan = Task(self.text, query, 1, {}, {}, in_batches=True).cut
         streams = [s for s in self.sources if s in plan.streams]
@@ -158,11 +177,17 @@ class StreamRun:
         blocks = []
         definitions = {s: self.script.streams[s] for s in streams}
         for stream in streams:
-            mine = [block for path in files.get(stream, ()) for block in blocks_of(stream, path, definitions[stream])]
-            blocks += [type(b)(b.stream, i, b.path, b.group) for i, b in enumerate(mine)]
+            mine = [
+                block for path in files.get(stream, ()) for block in blocks_of(stream, path, definitions[stream], self._maps.get(stream))
+            ]
+            blocks += [replace(b, number=i) for i, b in enumerate(mine)]
         with_steps = len(streams) > 1 or plan.needs_moves
         rows = context.parallelize(blocks, max(1, min(len(blocks), context.defaultParallelism)))
         facts: list[BlockFacts] = rows.map(lambda block: facts_of(block, definitions[block.stream], with_steps)).collect()
+        for stream in streams:
+            note = refusal_note(stream, facts)
+            if note is not None:
+                said.refused[stream] = note
         placement = placement_of(definitions, facts, before.greatest_us)
         offset = before.places.get(str(query), 0)
         buckets = self.buckets if all(e.keys for e in plan.exchanges) else 1
@@ -178,6 +203,7 @@ class StreamRun:
         else:
             made = sent.partitionBy(buckets, identity).mapPartitionsWithIndex(lambda part, items: batch.run(part, (i[1] for i in items)))
         written: list[Written] = made.collect()
+        said.results[self.script.queries[query].name] = sum(w.rows for w in written)
         manifest.places[str(query)] = offset + placement.rows
         manifest.greatest_us |= {s: max(v, before.greatest_us.get(s, TIME_MIN)) for s, v in placement.greatest_us.items()}
         manifest.states += [(query, w.bucket, w.state) for w in written if w.state]
@@ -260,6 +286,20 @@ def write_whole(place: Path, body: str | bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+@dataclass(slots=True)
+class _Said:
+    """What a person is told of a batch: why rows of a stream were refused, how many results each query gave."""
+
+    refused: dict[str, str] = field(default_factory=dict)
+    results: dict[str, int] = field(default_factory=dict)
+
+    def sentences(self, files: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return them; `files` are those that the batch has read, by stream."""
+        read = [f"{len(paths)} file{'' if len(paths) == 1 else 's'} of {stream}" for stream, paths in files.items() if paths]
+        gave = [f"{query} {rows} result{'' if rows == 1 else 's'}" for query, rows in self.results.items()]
+        return [*self.refused.values(), f"{', '.join(read) or 'the streams end'}; {', '.join(gave)}"]
 
 
 def _local(path: str) -> str:

@@ -1,4 +1,4 @@
-"""How the columns of a file fill those of a stream: `--map` and `--time-format` of `publish`, `run` and `feed`.
+"""How the columns of a file fill those of a stream: `--map` and `--time-format` of `publish`, `run` and `spark`.
 
     --map ts=time                       the column ts is filled from the file's column time
     --time-format '%d.%m.%Y %H:%M'      how the file writes the times of all TIMESTAMP columns

@@ -25,6 +25,20 @@ def _stream_files(context: click.Context, parameter: click.Parameter, values: tu
     return tuple(pairs)
 
 
+map_option = click.option(
+    "--map",
+    "mapped",
+    metavar="COLUMN=FILE_COLUMN",
+    multiple=True,
+    help="Fill a column from one of another name in the file. STREAM.COLUMN means one stream's. May be repeated.",
+)
+time_format_option = click.option(
+    "--time-format",
+    "time_formats",
+    metavar="[COLUMN=]FORMAT",
+    multiple=True,
+    help="How the files write times: '%d.%m.%Y %H:%M:%S', or s, ms, us, ns for numbers. Without COLUMN: in all TIMESTAMP columns.",
+)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -38,20 +52,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     callback=_stream_files,
     help="Replay FILE, or the files of a folder or pattern by name, into STREAM. Several inputs are merged by event time.",
 )
-@click.option(
-    "--map",
-    "mapped",
-    metavar="COLUMN=FILE_COLUMN",
-    multiple=True,
-    help="Fill a column from one of another name in the file. STREAM.COLUMN means one stream's. May be repeated.",
-)
-@click.option(
-    "--time-format",
-    "time_formats",
-    metavar="[COLUMN=]FORMAT",
-    multiple=True,
-    help="How the files write times: '%d.%m.%Y %H:%M:%S', or s, ms, us, ns for numbers. Without COLUMN: in all TIMESTAMP columns.",
-)
+@map_option
+@time_format_option
 @click.option("--timeline", type=_FILE, help="File of rows, advances of time, ends and cancels, one JSON object a line.")
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
 @click.option("--train", type=click.IntRange(min=1), help="Rows read at a time. The answer does not depend on it.")

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
+from millstream.engine.data.nearest import did_you_mean, near_or_listed
 from millstream.engine.language.statements import (
     ChangeConnector,
+    ConnectorDefinition,
     ConnectorKind,
     CreateConnector,
     DropConnector,
+    EnvironmentName,
     ExplainConnector,
     QueryVerb,
     ReportConnector,
@@ -38,6 +41,7 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
     found = connectors.find(kind, name)
     if statement.if_not_exists and found is not None:
         return said(f"{kind.noun} {name} already exists")
+    note = ""
     if host.runtime.scheduler is None:
         raise Unsupported(f"a run in virtual time has no {kind.noun}s", hint="create it on a running server")
     if not context.restoring:  # queries come back later
@@ -45,6 +49,7 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
             host.intake(definition.target)
         else:
             host.queries.get(definition.target)
+        note = _checked(definition)
     if statement.or_replace and found is not None:
         from millstream.server.statements.replacing import replace_connector  # loaded by the first that is replaced
 
@@ -59,7 +64,23 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
         if not context.restoring:
             host.store.add_definition(kind.noun, name, context.text.strip())
             _forget_notes(host, kind, name)
-    return said(f"{kind.noun} {name} created; SHOW {kind.value}S says how it fares")
+    return said(f"{kind.noun} {name} created; SHOW {kind.value}S says how it fares{note}")
+
+
+def _checked(definition: ConnectorDefinition) -> str:
+    """Check the options of a connector of Millstream's own; return what is to be said of another. InvalidDefinition when they cannot be."""
+    from millstream.protocol.connectors import OF_KIND, OptionProblem, check_options  # loaded by the first that is created
+
+    kind = definition.kind.noun
+    given = {name: None if isinstance(value, EnvironmentName) else value for name, value in definition.options}
+    try:
+        if check_options(kind, given):
+            return ""
+    except OptionProblem as problem:
+        hint = did_you_mean(problem.unknown, problem.known) if problem.unknown else None
+        raise InvalidDefinition(f"{kind} {definition.name}: {problem}", hint=hint) from None
+    near = near_or_listed(definition.option("connector"), OF_KIND[kind], f"connectors of Millstream's own for a {kind}")
+    return f". {definition.option('connector')} is none of Millstream's own connectors, so its options are checked once it runs; {near}"
 
 
 def _forget_notes(host: EngineHost, kind: ConnectorKind, name: str) -> None:

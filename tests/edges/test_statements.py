@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 from pathlib import Path
@@ -17,6 +18,7 @@ from millstream.client.publisher import Acknowledgement
 from millstream.engine.data.errors import EngineError
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import ConnectorDefinition, ConnectorKind, EnvironmentName
+from millstream.protocol.connectors import SINKS, SOURCES
 from millstream.protocol.types import parse_schema
 from millstream.server.errors import TooMany
 from millstream.server.host.connectors import CONNECTORS_MAX, REPORT_BYTES_MAX, Connector, Connectors, checked_report
@@ -111,6 +113,82 @@ def test_a_secret_in_a_statement_and_other_wrong_options_are_refused(options: st
     with pytest.raises(EngineError, match=said) as refused:
         parse_statement(f"CREATE SOURCE a INTO s WITH ({options})")
     assert "me:x" not in str(refused.value)
+
+
+MQTT = "connector = 'mqtt', url = 'mqtt://b', topic = 'a'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said", "hint"),
+    [
+        (
+            "SOURCE plant INTO s",
+            f"{MQTT}, topik = 'x'",
+            "there is no option topik; mqtt sources have url, topic, version",
+            "did you mean topic?",
+        ),
+        ("SOURCE plant INTO s", "connector = 'mqtt', url = 'mqtt://b'", "option topic is missing; add topic = ", ""),
+        (
+            "SOURCE plant INTO s",
+            "connector = 'mqtt', topic = 'a', url = 'http://b'",
+            "url must be mqtt://host:port or mqtts://host:port",
+            "",
+        ),
+        ("SOURCE plant INTO s", "connector = 'mqtt', topic = true, url = 'mqtt://b'", "topic must be text", ""),
+        ("SOURCE plant INTO s", f"{MQTT}, version = 4", "version must be one of 5, 3.1.1, not 4", ""),
+        ("SOURCE plant INTO s", f"{MQTT}, format = 'jsn'", "format must be one of json, csv, text, avro, protobuf, not 'jsn'", ""),
+        ("SOURCE plant INTO s", f"{MQTT}, header = 'a'", "option header is for format = 'csv', and the format is json", ""),
+        ("SOURCE plant INTO s", f"{MQTT}, format = 'text'", "format = 'text' needs pattern = ", ""),
+        ("SOURCE plant INTO s", "connector = 'files', path = '/x', format = 'avro'", "format must be one of json, csv, text", ""),
+        ("SOURCE plant INTO s", "connector = 'http', url = 'http://b', poll = 'often'", "poll must be a number of at least 0.01", ""),
+        ("SINK out FROM hot", f"{MQTT}, retain = 'yes'", "retain must be true or false", ""),
+        ("SINK out FROM hot", "connector = 'files', path = '/x', roll_bytes = 0", "roll_bytes must be a number of at least 1, not 0", ""),
+        ("SINK out FROM hot", "connector = 'postgres', url = 'x', table = 't', format = 'json'", "there is no option format", ""),
+    ],
+)
+def test_options_of_own_connectors_are_checked_by_create(kind: str, options: str, said: str, hint: str) -> None:
+    async def test(harness: Harness) -> None:
+        client = await made(harness)
+        await client.execute("DROP SOURCE plant")
+        with pytest.raises(MillstreamError) as refused:
+            await client.execute(f"CREATE {kind} WITH ({options})")
+        assert refused.value.code == "invalid"
+        assert said in refused.value.message
+        assert hint in (refused.value.hint or "")
+
+    run(test, connectors=False)
+
+
+def test_a_secret_is_not_looked_at_and_a_connector_of_ones_own_is_checked_later() -> None:
+    async def test(harness: Harness) -> None:
+        client = await made(harness)
+        fine = f"{MQTT}, url = ENV('BROKER'), retain = TRUE, format = ENV('FORM')".replace("url = 'mqtt://b', ", "")
+        await client.execute(f"CREATE SINK fine FROM hot WITH ({fine})")
+        told = (await client.execute("CREATE SINK own FROM hot WITH (connector = 'file', anything = 1)")).notices
+        assert "file is none of Millstream's own connectors" in str(told)
+        assert "did you mean files?" in str(told)
+
+    run(test, connectors=False)
+
+
+def test_what_is_declared_is_what_the_connectors_ask_for() -> None:
+    """Read from their text, as a connector asks for its options only where its other side is at hand."""
+    asked = {
+        path.stem: {
+            node.args[0].value
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("text", "maybe", "number")
+            if isinstance(node.args[0] if node.args else None, ast.Constant)
+        }
+        for path in Path(runs.__file__).parent.glob("*.py")
+    }
+    of_formats = asked["formats"] | asked["schema_files"] | asked["protobuf"] | asked["avro"]
+    files = {"nats": "nats_jetstream", "redis": "redis_streams"}
+    for connector in SOURCES.keys() | SINKS.keys():
+        declared = SOURCES[connector].keys() | SINKS[connector].keys()
+        own = asked[files.get(connector, connector)] | ({"url"} if connector != "files" else set())
+        assert own <= declared, connector
+        assert declared - own <= of_formats, connector
 
 
 def test_what_is_read() -> None:

@@ -68,6 +68,7 @@ def test_a_vector_that_keeps_its_size_keeps_its_place(size: int, monkeypatch: py
     assert len(vectors.columns[0]) <= 100 * 4 * (size + 2)
 
 
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize("seed", range(10))
 def test_vectors_that_need_room_at_once_do_not_take_it_from_each_other(seed: int) -> None:
     draw = np.random.default_rng(seed)

@@ -21,7 +21,7 @@ from millstream.feeder.pace import Tally
 from millstream.feeder.position import Position, load_position
 from millstream.feeder.progress import achieved, progress_bar, stage, summary
 from millstream.feeder.rates import constant
-from millstream.feeder.stopping import stop_on_signal
+from millstream.feeder.session import stop_on_signal
 from millstream.feeder.targets import common_columns, quoted, split_stream_name
 from rich.console import Console
 

@@ -13,11 +13,12 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from millstream.engine.data.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.errors import InvalidDefinition, TypeProblem, UnknownName
 from millstream.engine.data.schema import Schema
 from millstream.engine.language import recipes
 from millstream.feeder.errors import SourceError
@@ -28,10 +29,11 @@ from millstream.feeder.spark.nodes import name_of
 from millstream.feeder.spark.run import SparkScript
 from millstream.feeder.spark.script import read_script
 from millstream.server.run.embedded import Replay, run_replay
+from pyarrow import csv
 
 from tests.golden.test_golden import NAMES, Case, load
 from tests.support.local_spark import LocalSession
-from tests.support.spark_answers import CREATE, check_same, expected, on, random_script
+from tests.support.spark_answers import CREATE, check_same, expected, on, random_script, read, rows
 
 CASES = [name for name in NAMES if (case := load(name)).inputs and case.timeline is None and case.fails is None]
 SEEDS = 24
@@ -250,3 +252,39 @@ def test_an_explanation_names_aggregates_with_what_they_are_asked_of() -> None:
     assert "COUNT(*), COUNT(v), COUNT(DISTINCT x), SUM(v * v) hopping window" in lines
     assert "SUM(v) FILTER (WHERE k > 3)" in lines
     assert "GROUP BY" in lines
+
+
+MAPPED = (
+    CREATE.format(name="a", delay=" DELAY 5 SECONDS")
+    + "SELECT k, COUNT(*) AS n, SUM(v) AS s, window_end FROM a [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY k"
+)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "parquet of other types", "csv"])
+def test_columns_of_other_names_and_times_of_another_format(kind: str, tmp_path: Path) -> None:
+    table = rows(np.random.default_rng(3), 90)
+    mapped, formats = ["ts=When", "v=val"], []
+    if kind != "parquet":
+        times = pc.strftime(table["ts"], "%d.%m.%Y %H:%M:%S") if kind == "csv" else pc.divide(pc.cast(table["ts"], pa.int64()), 1_000)
+        formats = ["ts=%d.%m.%Y %H:%M:%S.%f"] if kind == "csv" else ["ms"]
+        table = table.set_column(0, "ts", times)
+    table = table.rename_columns(["When", "k", "val", "x"])
+    path = tmp_path / f"rows.{kind.split()[0]}"
+    if kind == "csv":
+        csv.write_csv(table, path)
+    else:
+        pq.write_table(table, path, row_group_size=20)
+    outcome = run_replay(Replay(MAPPED, [("a", path)], maps=mapped, time_formats=formats))
+    assert outcome.failure is None
+    want = read(outcome.results)
+    assert len(want[0][1]) > 20
+    check_same(read(SparkScript(LocalSession(), MAPPED, {"a": str(path)}, 3, mapped, formats).tables()), want, kind)
+
+
+def test_what_is_said_of_a_map_that_means_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(rows(np.random.default_rng(3), 9), path)
+    with pytest.raises(SourceError, match="--map names tz, which is not a column; a has ts, k, v, x"):
+        SparkScript(LocalSession(), MAPPED, {"a": str(path)}, 3, ["tz=ts"])
+    with pytest.raises(TypeProblem, match="--map v=w: there is no column w; there are ts, k, v, x"):
+        SparkScript(LocalSession(), MAPPED, {"a": str(path)}, 3, ["v=w"]).tables()

@@ -134,6 +134,25 @@ def test_a_driver_that_dies_anywhere_gives_each_result_once(seed: int, tmp_path:
     assert not list((tmp_path / "out").glob("_staging*"))
 
 
+def test_a_map_and_what_is_refused_in_batches(tmp_path: Path) -> None:
+    text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT ts, v FROM a"
+    (tmp_path / "1.csv").write_text("when,v\n03.02.2024 10:00,1\n2024-02-03,2\n")
+    (tmp_path / "2.csv").write_text("when,v\n03.02.2024 10:01,3\n")
+    told: list[str] = []
+    where = {"a": "in"}, {"q": str(tmp_path / "out")}, str(tmp_path / "check")
+    run = StreamRun(LocalSession(), text, *where, 2, ["ts=when"], ["%d.%m.%Y %H:%M"], told.append)
+    for number in (1, 2):
+        run.take(number, {"a": [str(tmp_path / f"{number}.csv")]})
+    run.end()
+    assert [row["v"] for row in answer(tmp_path / "out")] == [1, 3]
+    assert told[1:] == ["batch 1: 1 file of a; q 1 result", "batch 2: 1 file of a; q 1 result", "batch 3: the streams end; q 0 results"]
+    assert told[0].startswith("batch 1: a: ")
+    assert "1 of 2 rows refused" in told[0]
+    assert "line 3" in told[0]
+    with pytest.raises(SourceError, match="another --map or --time-format"):
+        StreamRun(LocalSession(), text, *where, 2, ["ts=when"])
+
+
 def test_items_of_lists_in_batches(tmp_path: Path) -> None:
     text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT a.k, u.item FROM a CROSS JOIN UNNEST(ARRAY[k, v]) AS u(item)"
     table = rows(np.random.default_rng(2), 60)
@@ -226,7 +245,8 @@ class Command:
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run it, and kill it at the end with all processes of its group; Java ends with its input."""
-        with subprocess.Popen(self._words, cwd=self._folder, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        said = self._folder / "said"
+        with said.open("wb") as file, subprocess.Popen(self._words, cwd=self._folder, start_new_session=True, stderr=file) as process:
             try:
                 yield process
             finally:
@@ -264,6 +284,8 @@ def test_python_workers_that_are_killed_cost_no_result(tmp_path: Path) -> None:
             wait_for(partial(batches_done, tmp_path), kill + 1, process)
         process.send_signal(signal.SIGINT)
         assert process.wait(COMMAND_SECONDS_MAX) == 0
+    said = (tmp_path / "said").read_text()
+    assert said.splitlines()[-1] == "stopped; the same command goes on from here"
     command.finish()
 
 
