@@ -45,6 +45,8 @@ SPARE_S = 2 * SILENCE_S
 JOURNAL_BYTES_MAX = 2**24
 SETTINGS = ("--results-kept-bytes-max", str(2**20), "--results-kept-total-bytes-max", str(2**24))
 SETTINGS += ("--journal-bytes-max", str(JOURNAL_BYTES_MAX), "--fetch-idle-s", "5", "--drain-s", "5")
+# The counts of the last hour grow for an hour, up to their bound.
+SETTINGS += ("--recording-bytes-max", str(2**22))
 SET_UP = (
     "CREATE STREAM a (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts DELAY 1 SECOND DURABILITY sync",
     "CREATE STREAM b (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts DELAY 1 SECOND DURABILITY journal",
