@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition, Unsupported
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
+from millstream.engine.plan.logical import TableChanges, walk_plan
 from millstream.engine.plan.plan import derived_stream
 from millstream.server.host import running, side_streams
 from millstream.server.host.intake import StreamIntake
@@ -70,6 +71,11 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     if statement.if_not_exists and host.catalog.find(statement.name) is not None:
         return said(f"stream {statement.name} already exists")
     planned = running.plan(host, statement.query, {}, statement.text)
+    if any(isinstance(node, TableChanges) for node in walk_plan(planned.logical.root)):
+        raise Unsupported(
+            "a derived stream of tables is not supported: a query that reads it would not see what stood before",
+            hint=f"CREATE MATERIALIZED VIEW {statement.name} AS SELECT … for FETCH; in a continuous query put the SELECT in FROM",
+        )
     derived = derived_stream(statement.name, planned)
     if not context.restoring:
         host.check_relation_names(statement.name)

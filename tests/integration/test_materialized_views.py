@@ -59,6 +59,8 @@ def test_a_view_has_what_stands_at_once_and_follows_its_tables(workers: int) -> 
         assert sorted((await client.query("places").fetch()).to_pylist(), key=repr) == [{"shop": "north", "land": "AT"}]
         with pytest.raises(MillstreamError, match="a continuous query reads streams"):
             await client.execute("CREATE QUERY other AS SELECT shop FROM places")
+        with pytest.raises(MillstreamError, match=r"a derived stream of tables.*CREATE MATERIALIZED VIEW other"):
+            await client.execute("CREATE STREAM other AS SELECT shop FROM shops")
         await client.execute("STOP QUERY places")
         with pytest.raises(MillstreamError, match=r"materialized view places is stopped.*START QUERY places"):
             await client.query_once("SELECT * FROM places")

@@ -186,6 +186,7 @@ def check(seed: int) -> None:
     text, is_total = Maker(choice).query()
     watched = Watched(choice, text)
     connection = duckdb.connect(config={"threads": 1})
+    connection.execute("PRAGMA disable_optimizer")  # it loses rows of a FULL JOIN under HAVING
     for statement in TABLES.values():
         connection.execute(re.sub(r", PRIMARY KEY \(.*\)\)", ")", statement))
     began = choice.randrange(3)
@@ -216,6 +217,7 @@ def check_view(seed: int) -> None:
     choice = random.Random(seed)
     text, is_total = Maker(choice).query()
     connection = duckdb.connect(config={"threads": 1})
+    connection.execute("PRAGMA disable_optimizer")  # it loses rows of a FULL JOIN under HAVING
     for statement in TABLES.values():
         connection.execute(re.sub(r", PRIMARY KEY \(.*\)\)", ")", statement))
     script, expected = list(TABLES.values()), []
