@@ -102,6 +102,9 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.RelationToStreamRecipe: "a relation's stream",
         recipes.WindowRecipe: "rows of a window",
         recipes.SplitRecipe: "split",
+        recipes.TableChangesRecipe: "changes of a table",
+        recipes.ChangeJoinRecipe: "JOIN of changes",
+        recipes.StandingRowsRecipe: "MATERIALIZED VIEW",
     }
     return words[type(recipe)]
 

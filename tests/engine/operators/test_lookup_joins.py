@@ -123,7 +123,7 @@ def test_any_row_meets_what_stands_however_the_table_has_changed(drawn: list[Any
                     "l.k = t.g": lambda row, key=key: row[1] == key,
                     "l.k = t.g AND l.g = t.k": lambda row, key=key, other=other: (row[1], row[0]) == (key, other),
                 }[on]
-                answers += [(n, row[2]) for row in stands.values() if key is not None and None not in row[:2] and met(row)] or [(n, None)]
+                answers += [(n, row[2]) for row in stands.values() if key is not None and met(row)] or [(n, None)]
             else:
                 engine.put("t", [(key, other, n, what)])
                 stands.pop(key, None)

@@ -111,7 +111,6 @@ JOIN = "SELECT tab.k FROM tab LEFT JOIN s [RANGE 5 SECONDS SLIDE 5 SECONDS]"
     ("text", "message"),
     [
         ("SELECT tab.k FROM tab JOIN s ON tab.k = s.k", "cannot stand on the left of this join.*stream left"),
-        ("SELECT tab.k FROM tab LEFT JOIN tab t2 ON tab.k = t2.k", "cannot stand on the left of this join"),
         ("SELECT tab.k FROM tab LEFT JOIN s ON tab.k = s.k", "needs a tumbling or hopping window on the stream.*5 MINUTES SLIDE"),
         ("SELECT tab.k FROM tab LEFT JOIN s [ROWS 5] ON tab.k = s.k", "needs a tumbling or hopping window"),
         (f"{JOIN} ON tab.k < s.k", "takes one equality"),
