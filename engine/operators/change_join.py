@@ -25,9 +25,9 @@ from millstream.engine.operators.contract import Emitter, EvaluationErrors, Oper
 from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
 from millstream.engine.operators.join_keys import JoinKeys
 from millstream.engine.operators.join_state import NO_KEY
-from millstream.engine.operators.outputs import MinimumWatermark, change_column, made_train
+from millstream.engine.operators.outputs import MinimumWatermark, change_column, is_plus, made_train
 from millstream.engine.operators.row_operators import context_of
-from millstream.engine.operators.table_changes import is_plus, standing_after
+from millstream.engine.operators.table_changes import standing_after
 
 LEFT, RIGHT = 0, 1
 CLAIMED_FROM = 16_384  # pairs of one call; fewer are small

@@ -27,14 +27,6 @@ class GroupRun:
         self.groups = groups
         self.alive: Mask = np.ones(len(groups), dtype=np.bool_)
 
-    @classmethod
-    def from_state(cls, fields: dict[str, object]) -> GroupRun:
-        """Return the run."""
-        made = cls.__new__(cls)
-        for name, value in fields.items():
-            setattr(made, name, value)
-        return made
-
     @property
     def size(self) -> int:
         """Rows that count."""

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.column import Column, Mask, concat_columns
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Slot, Train, empty_train
 from millstream.engine.data.types import TEXT, TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, constant_track, jump_track, minimum_track
 from millstream.engine.state.forms import state_record
+from millstream.protocol.values import arrow_functions as pc
 
 Stand = tuple[int, list[int], list[bool]]
 Part = tuple[list[Column], Int64Array, Int64Array]
@@ -133,7 +134,16 @@ def progress(train: Train, schema: Schema, track: WatermarkTrack | None = None) 
 
 def change_column(plus: Sequence[bool] | np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
     """Return the `op` column of a change log."""
-    return Column(TEXT, pa.array(["+" if p else "-" for p in plus], type=pa.string()))
+    letters = np.where(plus, ord("+"), ord("-")).astype(np.uint8)
+    offsets = np.arange(len(letters) + 1, dtype=np.int32)
+    return Column(TEXT, pa.StringArray.from_buffers(len(letters), pa.py_buffer(offsets), pa.py_buffer(letters)))
+
+
+def is_plus(op: Column) -> Mask:
+    """Return which changes of an `op` column bring a row."""
+    assert op.type == TEXT
+    plus: Mask = np.asarray(pc.not_equal(op.values, "-").to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return plus
 
 
 def take_out_late(train: Train, track: WatermarkTrack) -> tuple[Train, Train | None]:

@@ -22,7 +22,7 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import OrderColumn, RelationToStreamRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.ordered_rows import order_keys
-from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.outputs import is_plus, made_train, progress
 from millstream.engine.windows.early import moments_after
 
 FINAL = "f"
@@ -145,7 +145,7 @@ class RelationToStream(Operator):
             return changes, changes
         self._applied = max(self._applied, int(changes.time.max()))
         codes = key_encoder([rows.columns[i].type for i in self._values]).encode([rows.columns[i] for i in self._values])
-        sign = np.where(np.array(rows.columns[self._recipe.change].values.to_pylist(), dtype=np.str_) == "+", 1, -1)
+        sign = np.where(is_plus(rows.columns[self._recipe.change]), 1, -1)
         old = len(self._relation)
         size = int(codes.max()) + 1
         net = np.bincount(codes[old:], weights=sign[old:], minlength=size).astype(np.int64)

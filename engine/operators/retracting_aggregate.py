@@ -21,8 +21,8 @@ from millstream.engine.operators.changes import Changes, canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
 from millstream.engine.operators.ordered_rows import order_keys
-from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.table_changes import is_plus, standing_after
+from millstream.engine.operators.outputs import change_column, is_plus, made_train, progress
+from millstream.engine.operators.table_changes import standing_after
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 

@@ -11,27 +11,18 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
-from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.column import Mask
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
-from millstream.engine.data.types import TEXT
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.language.recipes import StandingRowsRecipe, TableChangesRecipe
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
-from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.protocol.values import arrow_functions as pc
+from millstream.engine.operators.outputs import change_column, is_plus, made_train, progress
 
 PENDING_ROWS_MIN = 10_000  # changes are taken into what stands when there are this many, and more of them than rows
-
-
-def is_plus(op: Column) -> Mask:
-    """Return which changes of an `op` column bring a row."""
-    assert op.type == TEXT
-    plus: Mask = np.asarray(pc.not_equal(op.values, "-").to_numpy(zero_copy_only=False), dtype=np.bool_)
-    return plus
 
 
 def standing_after(rows: BufferedRows, plus: Mask) -> Int64Array:

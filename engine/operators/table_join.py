@@ -15,7 +15,7 @@ from millstream.engine.expressions.compile import compile_predicate
 from millstream.engine.language.recipes import JoinKind, TableJoinRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.join_keys import KeyIndex
-from millstream.engine.operators.outputs import progress
+from millstream.engine.operators.outputs import is_plus, progress
 from millstream.engine.operators.row_operators import context_of, report_errors
 from millstream.engine.state.forms import state_record
 
@@ -114,7 +114,7 @@ class TableVersions:
             return
         most, few = self.parts
         most.end(self._key, columns, seqs)
-        added = np.array(op.values.to_pylist(), dtype=np.str_) != "-"
+        added = is_plus(op)
         alive = np.concatenate((np.ones(len(few), dtype=np.bool_), added))
         few = few.and_then(_Versions(columns, seqs, np.full(len(seqs), FOR_EVER, dtype=np.int64)))
         keys = [few.columns[k] for k in self._key]

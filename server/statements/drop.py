@@ -33,7 +33,7 @@ def _drop_query(host: EngineHost, statement: Drop) -> Outcome:
         raise UnknownName(f"{query.name} is a query, and no materialized view", hint=f"write DROP QUERY {query.name}")
     check_connectors(host, ConnectorKind.SINK, f"query {query.name}", query.name)
     running.strike(host, query)
-    return said(f"query {query.name} dropped")
+    return said(f"{'materialized view' if statement.is_view else 'query'} {query.name} dropped")
 
 
 def _drop_class(host: EngineHost, statement: Drop) -> Outcome:

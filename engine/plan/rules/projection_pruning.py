@@ -180,15 +180,7 @@ def _join(node: logical.KeyedJoin, wanted: set[int]) -> tuple[logical.Node, Mapp
     left, left_moved = _narrowed(node.left, left_read)
     right, right_moved = _prune(node.right, right_read) if isinstance(node, logical.TableJoin) else _narrowed(node.right, right_read)
     moved = {p: left_moved[p] for p in left_moved} | {p + width: right_moved[p] + len(left.attributes) for p in right_moved}
-    made = replace(
-        node,
-        left=left,
-        right=right,
-        keys=tuple(logical.JoinKey(remapped(k.left, left_moved), remapped(k.right, right_moved), k.null_safe) for k in node.keys),
-        residual=None if node.residual is None else remapped(node.residual, moved),
-        attributes=tuple(node.attributes[old] for old in sorted(moved, key=lambda p: moved[p])),
-    )
-    return made, moved
+    return _rejoined(node, (left, left_moved), (right, right_moved), moved), moved
 
 
 def _change_join(node: logical.ChangeJoin, wanted: set[int]) -> tuple[logical.Node, Mapping]:
@@ -203,15 +195,22 @@ def _change_join(node: logical.ChangeJoin, wanted: set[int]) -> tuple[logical.No
     right, right_moved = _narrowed(node.right, right_read if len(right_read) > 1 else {0, widths[1]})
     own = len(left.attributes) - 1
     moved = {p: n for p, n in left_moved.items() if p < width} | {p + width: n + own for p, n in right_moved.items()}
-    made = replace(
+    return _rejoined(node, (left, left_moved), (right, right_moved), moved), moved
+
+
+def _rejoined(
+    node: logical.KeyedJoin, left: tuple[logical.Node, Mapping], right: tuple[logical.Node, Mapping], moved: Mapping
+) -> logical.KeyedJoin:
+    """Return the join over narrower inputs, each with where its columns went; `moved` is where those of the join went."""
+    keys = (logical.JoinKey(remapped(k.left, left[1]), remapped(k.right, right[1]), k.null_safe) for k in node.keys)
+    return replace(
         node,
-        left=left,
-        right=right,
-        keys=tuple(logical.JoinKey(remapped(k.left, left_moved), remapped(k.right, right_moved), k.null_safe) for k in node.keys),
+        left=left[0],
+        right=right[0],
+        keys=tuple(keys),
         residual=None if node.residual is None else remapped(node.residual, moved),
         attributes=tuple(node.attributes[old] for old in sorted(moved, key=lambda p: moved[p])),
     )
-    return made, moved
 
 
 def _subquery(node: logical.SubqueryJoin, wanted: set[int]) -> tuple[logical.Node, Mapping]:
