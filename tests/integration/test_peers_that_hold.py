@@ -82,8 +82,12 @@ def test_answers_obey_the_credit_of_a_peer_that_reads_and_takes_its_time() -> No
             peer.listen()
             older.listen()
             await asyncio.sleep(0.001)
-        await until(lambda: not peer.session.connection.may_answer, "its credit is used up")
-        peer.listen()
+
+        def is_used_up() -> bool:
+            peer.listen()  # while answers fill its write buffer, no more are made
+            return not peer.session.connection.may_answer
+
+        await until(is_used_up, "its credit is used up")
         answered = len(replies(peer))
         assert answered < 10, "16 MiB of answers of 2 MB"
         assert len(await client.execute("SHOW STREAMS")) == 0
