@@ -5,6 +5,9 @@ Every reader also says where a row stands (path argument, file, start of its blo
 
 from __future__ import annotations
 
+import glob
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +42,18 @@ class ReadOptions:
     null: str = ""
     delimiter: str | None = None
     one_line: bool = False
+
+
+def check_paths(paths: Sequence[str]) -> None:
+    """Raise SourceError for a path of this machine at which nothing is, which Spark would find out some seconds later.
+
+    Addresses, and all paths where Hadoop's settings may place them elsewhere, are left to Spark.
+    """
+    if "HADOOP_CONF_DIR" in os.environ:
+        return
+    for path in paths:
+        if re.match(r"[a-z][a-z0-9+.-]*:", path) is None and "{" not in path and not glob.glob(path) and not os.path.exists(path):
+            raise SourceError(f"there is nothing at {path}", hint="give a file, a folder or a pattern such as 'rows/*.csv'")
 
 
 def read(session: Any, paths: Sequence[str], options: ReadOptions, json_columns: Sequence[str] | None) -> Any:
