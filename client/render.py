@@ -152,6 +152,15 @@ def aligned(heads: list[tuple[str, bool]], rows: list[list[str]]) -> list[str]:
     return [line([title for title, _ in heads]), GAP.join("─" * width for width in widths), *map(line, rows)]
 
 
+def table_text(table: pa.Table, rows_max: int) -> str:
+    """Return the first rows of a table as text, and how many there are if that is not all."""
+    rows = [
+        ["NULL" if value is None else value for value in row] for batch in table.slice(0, rows_max).to_batches() for row in cells(batch)
+    ]
+    more = [f"the first {rows_max} of {table.num_rows} rows"] if table.num_rows > rows_max else []
+    return "\n".join([*aligned(_columns(table.schema), rows), *more])
+
+
 def brief(table: pa.Table, first: list[str], width: int = BRIEF_WIDTH) -> list[str]:
     """Return the lines of a table with the columns `first` alone, rounded, and cut so that it fits into `width` characters.
 
