@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import ColumnMissing, EngineError
+from millstream.engine.data.nearest import SHOWN_RELATIONS
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
 from millstream.engine.flow.sources import MergedPart
@@ -89,7 +90,8 @@ def run_replay(replay: Replay) -> ReplayOutcome:
     try:
         _Run(replay, outcomes).run()
     except (EngineError, SchedulerError, ServerError) as error:
-        outcomes.failure = str(error)
+        # There is nothing to list in a script.
+        outcomes.failure = str(error).replace(SHOWN_RELATIONS, "CREATE STREAM makes one, or an input of that name does")
     return outcomes
 
 

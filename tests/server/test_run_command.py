@@ -73,6 +73,11 @@ def test_rows_of_one_stream_from_several_files_come_by_event_time(tmp_path: Path
     assert not wanted.stderr
 
 
+def test_a_script_that_reads_what_is_not_there_is_told_what_makes_it(files: Path) -> None:
+    found = run(files, STREAM + "SELECT v FROM elsewhere;", *with_rows(files))
+    assert "column 15); CREATE STREAM makes one, or an input of that name does" in found.stderr
+
+
 def test_one_result_stands_alone_and_several_stand_under_their_names(files: Path) -> None:
     one = run(files, STREAM + "SELECT v FROM s;", *with_rows(files), "--format", "json")
     assert (one.exit_code, one.stdout, one.stderr) == (0, '{"v": 10}\n{"v": 20}\n', "")
