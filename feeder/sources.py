@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+from millstream.client.inputs import separator_in
 from millstream.feeder.errors import SourceError
 from millstream.feeder.numbering import BLOCK, FILE, SOURCE
-from millstream.protocol.values.csv import COMMA, separator_of
 
 BROKEN = "_broken"  # the text of a row that could not be parsed, else NULL
 EXTENSIONS = {
@@ -138,8 +138,8 @@ def _read_csv(session: Any, path: str, options: ReadOptions) -> Any:
     delimiter = options.delimiter or ("\t" if path.lower().rstrip("*").rsplit("/", 1)[-1].split(".")[1:2] == ["tsv"] else ",")
     reader = session.read.option("header", True).option("sep", delimiter).option("quote", '"').option("escape", '"')
     names = reader.csv(path).columns
-    if options.delimiter is None and len(names) == 1 and (other := separator_of(names[0].encode())) != COMMA:
-        return _read_csv(session, path, replace(options, delimiter=chr(other)))
+    if options.delimiter is None and len(names) == 1 and (other := separator_in(names[0])) != delimiter:
+        return _read_csv(session, path, replace(options, delimiter=other))
     schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in [*names, BROKEN])
     reader = (
         session.read.option("header", True)

@@ -321,6 +321,7 @@ def test_the_header_of_a_csv_file_tells_its_separator(files: Path, separator: st
             "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one",
         ),
         ("some.csv", b"ts;x\n1;0,5\n2;1\n", "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one"),
+        ("gaps.csv", b"ts,x\n1,N/A\n2,1\n", "an empty field is NULL: sed 's#N/A##g' FILE makes one of N/A"),
         ("west.csv", b"ts,x,t\n1,1,\xe9t\xe9\n2,1,t\n", "of one in Latin-1, iconv -f latin1 -t utf-8 FILE makes that"),
         (
             "array.json",
