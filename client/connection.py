@@ -139,10 +139,10 @@ class Answer:
         return conversion.to_pandas(self.to_arrow())
 
     def __repr__(self) -> str:
-        """Return the rows as a table of text, notices below."""
-        from millstream.client.render import table_text  # only who prints an answer needs it
+        """Return the rows as the shell shows them, notices below: an explanation as lines, of a SHOW what a person needs first."""
+        from millstream.client.render import as_text  # only who prints an answer needs it
 
-        rows = [table_text(self.to_arrow(), ROWS_SHOWN_MAX)] if self.columns and not (self.continuous and not self.durable) else []
+        rows = as_text(self.to_arrow(), self.first, ROWS_SHOWN_MAX) if self.columns and not (self.continuous and not self.durable) else []
         return "\n".join([*rows, *self.notices]) or "<an answer without rows>"
 
     def _repr_html_(self) -> str:
