@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import signal
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +22,10 @@ from millstream.feeder.java import find_java
 
 DEFAULT_MASTER = "local[*]"
 CANCEL_S = 0.1  # between two cancels of what runs, while it does not end
+AGAIN_S = 1.0  # from the first SIGINT to one that does not wait for that
 BATCH_ROWS_MAX = 10_000  # rows of an Arrow batch: what one publish carries at most
+_THROWN = re.compile(r"\b[\w.$]+(?:Exception|Error): (.+)")
+_RAISED_TOO = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # loggers of errors that are raised as well, and told in a sentence
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 _SETTINGS = {
@@ -59,9 +65,12 @@ def start_session(master: str, *, brief: bool = False) -> Any:
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError:
         raise SparkMissingError("the feeder needs pyspark", hint="pip install 'millstream[feeder]'") from None
+    for name in _RAISED_TOO:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {"spark.app.name": "millstream feed", "spark.master": master, **_SETTINGS}
@@ -79,9 +88,15 @@ def start_session(master: str, *, brief: bool = False) -> Any:
             session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
             said.seek(0)
-            last = [line.strip() for line in said.read().splitlines() if line.strip()][-1:] or [str(error).splitlines()[0]]
-            raise FeederError(f"Spark did not start on {master}: {last[0]}") from error
+            raise FeederError(f"Spark did not start on {master}: {why_not(said.read()) or str(error).splitlines()[0]}") from error
     return session
+
+
+def why_not(said: str) -> str:
+    """Return the reason in what Java said before it ended: the last exception, not where it was thrown; else the last line; or nothing."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    thrown = [found[1] for line in lines if (found := _THROWN.search(line))]
+    return (thrown or lines or [""])[-1]
 
 
 def stop_session(session: Any) -> None:
@@ -127,37 +142,37 @@ def broken_off_by_interrupt(cancel: Callable[[], object]) -> Iterator[None]:
     """Have SIGINT call `cancel` until the block ends, and raise KeyboardInterrupt for what it then raises. Yields once.
 
     A handler that speaks to Java itself, as Spark's own does, breaks into what this thread is just saying to it. So a thread cancels: again
-    and again, as the next job may begin in between. A second SIGINT raises at once.
+    and again, as the next job may begin in between. A SIGINT that comes later raises at once; programs that pass one on may send it twice.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    asked_s: list[float] = []  # when, on the monotonic clock; a handler may break into itself, so it takes no lock
     done = threading.Event()
-    cancels = threading.Thread(target=_until, args=(cancel, done), name="feeder-cancel", daemon=True)
 
     def handle(_: int, __: FrameType | None) -> None:
-        if cancels.ident is not None:
+        if asked_s and time.monotonic() - asked_s[0] > AGAIN_S:
             raise KeyboardInterrupt
-        cancels.start()
+        asked_s.append(time.monotonic())
 
+    def cancelling() -> None:
+        while not done.wait(CANCEL_S):
+            if asked_s:
+                cancel()
+
+    cancels = threading.Thread(target=cancelling, name="feeder-cancel", daemon=True)
+    cancels.start()
     before = signal.signal(signal.SIGINT, handle)
     try:
         yield
     except Exception:
-        if cancels.ident is not None:
+        if asked_s:
             raise KeyboardInterrupt from None
         raise
     finally:
         signal.signal(signal.SIGINT, before)
         done.set()
-        if cancels.ident is not None:
-            cancels.join()
-
-
-def _until(call: Callable[[], object], done: threading.Event) -> None:
-    while not done.is_set():
-        call()
-        done.wait(CANCEL_S)
+        cancels.join()
 
 
 @contextmanager

@@ -82,12 +82,12 @@ def reading(what: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the sentence of a Spark error, without its class mark, plan and trace; of a Java error that of its first cause."""
+    """Return the sentence of a Spark error, without its class mark, code, plan and trace; of a Java error that of its first cause."""
     java = getattr(error, "java_exception", None)
     while java is not None and java.getCause() is not None:
         java = java.getCause()
     text = str(error) if java is None else str(java.getMessage() or java.toString())
-    return text.strip().splitlines()[0].split("] ", 1)[-1]
+    return re.sub(r"\s*SQLSTATE: .*$", "", text.strip().splitlines()[0].split("] ", 1)[-1])
 
 
 def format_of(path: str) -> str | None:

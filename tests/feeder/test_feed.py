@@ -22,7 +22,7 @@ from millstream.feeder.pace import Tally
 from millstream.feeder.position import Position, load_position
 from millstream.feeder.progress import achieved, progress_bar, stage, summary
 from millstream.feeder.rates import constant
-from millstream.feeder.session import broken_off_by_interrupt, stop_on_signal
+from millstream.feeder.session import broken_off_by_interrupt, stop_on_signal, why_not
 from millstream.feeder.sources import check_paths
 from millstream.feeder.targets import common_columns, quoted, split_stream_name
 from rich.console import Console
@@ -122,8 +122,25 @@ def test_an_interrupt_cancels_what_runs_until_it_ends_and_is_raised_then() -> No
     with pytest.raises(KeyboardInterrupt), broken_off_by_interrupt(cancelled.release):
         job()
     assert signal.getsignal(signal.SIGINT) is before
+
+    def job_that_hears_two() -> None:
+        signal.raise_signal(signal.SIGINT)
+        job()
+
+    with pytest.raises(KeyboardInterrupt), broken_off_by_interrupt(cancelled.release):
+        job_that_hears_two()
     with pytest.raises(SourceError, match="gone"), broken_off_by_interrupt(cancelled.release):
         raise SourceError("gone")
+
+
+def test_what_java_said_before_it_ended_is_told_without_where_it_was_thrown() -> None:
+    said = """WARNING: Using incubator modules
+Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark, k8s, or local
+\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1)
+\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)
+"""
+    assert why_not(said) == "Master must either be yarn or start with spark, k8s, or local"
+    assert (why_not("\n  no java here\n"), why_not("")) == ("no java here", "")
 
 
 def test_the_first_signal_stops_the_feed_after_what_is_under_way() -> None:
