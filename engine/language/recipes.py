@@ -263,6 +263,18 @@ class StandingRowsRecipe(Recipe):
     """A change log passed on, whose last column is the kind of the change; what stands after it is kept for whoever asks."""
 
 
+@state_record("kept_rows_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class KeptRowsRecipe(Recipe):
+    """Rows that only come, as a change log (K29): '+' for one that comes, '-' for one that is kept no longer.
+
+    The last `rows_max` rows are kept, or those whose event time is not more than `kept_us` below W; one of the two is None.
+    """
+
+    rows_max: int | None = None
+    kept_us: int | None = None
+
+
 @state_record("subquery_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class SubqueryRecipe(KeyedJoinRecipe):

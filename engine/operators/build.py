@@ -40,6 +40,7 @@ _OF_INPUTS: dict[type[recipes.Recipe], str] = {
 _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.TableChangesRecipe: "table_changes:TableChanges",
     recipes.StandingRowsRecipe: "table_changes:StandingRows",
+    recipes.KeptRowsRecipe: "table_changes:KeptRows",
     recipes.GapFillRecipe: "gap_fill:GapFill",
     recipes.DistinctRecipe: "distinct:Distinct",
     recipes.TopRecipe: "ordered_rows:Top",

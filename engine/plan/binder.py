@@ -45,7 +45,7 @@ from millstream.engine.plan.logical import (
     change_position,
     check_append_only,
 )
-from millstream.engine.plan.query_options import query_options
+from millstream.engine.plan.query_options import kept, query_options
 from millstream.engine.plan.running_tops import with_limits
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.select_binder import ALL_ROWS, SelectBinder, order_key
@@ -166,7 +166,7 @@ class _Binder:
         node = with_limits(node)
         node, settled_emit = settled(node, query.emit, query.stream, query.every_us, query.emit_place or query.place)
         options = query_options(query.options, overrides, node, settled_emit, self.catalog)
-        return LogicalQuery(node, settled_emit, options)
+        return LogicalQuery(kept(node, options), settled_emit, options)
 
     def nested(self, query: SelectQuery, environment: Environment, emit: EmitSpec | None = None) -> Node:
         """Bind a derived table or common table: EMIT, options and ISTREAM belong to the outermost query.

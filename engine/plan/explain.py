@@ -149,6 +149,10 @@ def _overs(nodes: list[logical.Node]) -> Iterator[Rule]:
 
 
 def _tops(nodes: list[logical.Node]) -> Iterator[Rule]:
+    for node in nodes:
+        if isinstance(node, logical.Kept):
+            until = "so many came after it" if node.kept_us is None else f"the watermark is more than {duration_text(node.kept_us)} past it"
+            yield "K29", f"a row of the view comes when the query gives it, and goes when {until}"
     if any(isinstance(n, logical.RunningTop) for n in nodes):
         yield "K13", "NULLs come last in ascending and first in descending order; text sorts by code point"
         yield "K24", "a row counts when it arrives; it goes when a later one pushes it out; of equal rows the earlier arrival stays"
@@ -487,6 +491,9 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.RunningTop: _running_top,
     logical.Unnest: _unnest,
     logical.RelationToStream: _relation_to_stream,
+    logical.Kept: lambda node: (
+        f"Keep the last {node.rows_max} rows" if node.kept_us is None else f"Keep rows for {duration_text(node.kept_us)}"
+    ),
 }
 
 

@@ -350,6 +350,14 @@ class Unnest(Unary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept(Unary):
+    """The rows of a view that only come, each as long as it is kept (K29): appends the kind of the change."""
+
+    rows_max: int | None = None
+    kept_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RelationToStream(Unary):
     """ISTREAM ('i'), DSTREAM ('d'), RSTREAM ('r', every `every_us` if given) or EMIT FINAL ('f') of an input that changes."""
 

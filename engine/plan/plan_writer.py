@@ -42,7 +42,7 @@ def to_plan_object(query: logical.LogicalQuery, name: str | None = None) -> Plan
     if name is not None:
         plan["name"] = name
     when: Plan = {}
-    root = query.root
+    root = query.root.input if isinstance(query.root, logical.Kept) else query.root
     emit: EmitSpec | None = None
     stream: str | None = None
     if isinstance(root, logical.RelationToStream) and root.stream == "f":
@@ -99,6 +99,10 @@ def _options(query: logical.LogicalQuery) -> Plan:
         plan["history"] = "held"
     if options.materialized:
         plan["materialized"] = True
+    if options.keep_rows is not None:
+        plan["keep"] = options.keep_rows
+    if options.keep_us is not None:
+        plan["keep"] = duration_text(options.keep_us)
     if options.archive:
         plan["history"] = "archive"
     if options.archive_from_us is not None:

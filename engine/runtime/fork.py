@@ -327,7 +327,7 @@ def _feeds_all(givers: Sequence[RunningOperator], operators: Sequence[RunningOpe
 
 
 def _gives_changes(recipe: recipes.Recipe) -> bool:
-    if isinstance(recipe, recipes.TableChangesRecipe | recipes.ChangeJoinRecipe | recipes.StandingRowsRecipe):
+    if isinstance(recipe, recipes.TableChangesRecipe | recipes.ChangeJoinRecipe | recipes.StandingRowsRecipe | recipes.KeptRowsRecipe):
         return True
     if isinstance(recipe, recipes.AggregateRecipe):
         return recipe.emit.kind is recipes.EmitKind.CHANGES

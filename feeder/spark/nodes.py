@@ -105,6 +105,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.TableChangesRecipe: "changes of a table",
         recipes.ChangeJoinRecipe: "JOIN of changes",
         recipes.StandingRowsRecipe: "MATERIALIZED VIEW",
+        recipes.KeptRowsRecipe: "MATERIALIZED VIEW",
     }
     return words[type(recipe)]
 

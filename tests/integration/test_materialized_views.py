@@ -19,6 +19,7 @@ TOWNS = "CREATE TABLE towns (town TEXT, land TEXT, PRIMARY KEY (town))"
 SALES = "CREATE STREAM sales (ts BIGINT, shop TEXT, n BIGINT) TIMESTAMP BY ts UNIT s"
 WHERE = "SELECT shop, land FROM shops LEFT JOIN towns USING (town)"
 FETCHES_MAX = 20
+SUMS = "SELECT shop, SUM(n) AS total FROM sales [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY shop"
 SOLD = "SELECT shop, SUM(n) AS total FROM sales GROUP BY shop"
 
 
@@ -101,6 +102,31 @@ def test_a_view_outlives_a_restart(tmp_path: Path, durability: str) -> None:
             await check(client, "SELECT * FROM places", sorted([*before[1:], ("north", "DE")]))
             await client.execute("CREATE OR REPLACE MATERIALIZED VIEW sold AS SELECT town, COUNT(*) AS n FROM shops GROUP BY town")
             await check(client, "SELECT * FROM sold WHERE town = 'Ulm'", [("Ulm", 1)])
+
+    asyncio.run(first())
+    asyncio.run(again())
+
+
+def test_a_view_keeps_as_much_as_it_says_over_a_restart(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await client.execute(SALES + " DURABILITY journal")
+            with pytest.raises(MillstreamError, match=r"would grow without end.*WITH \(keep = '7 days'\)"):
+                await client.execute("CREATE MATERIALIZED VIEW recent AS SELECT shop, n FROM sales")
+            await client.execute("CREATE MATERIALIZED VIEW recent WITH (keep = '10 seconds') AS SELECT shop, n FROM sales WHERE n > 1")
+            await client.execute(f"CREATE MATERIALIZED VIEW sums WITH (keep = 2) AS {SUMS}")
+            await client.publish("sales", [{"ts": ts, "shop": "north", "n": ts} for ts in (1, 2, 8, 12)])
+            await check(client, "SELECT n FROM recent", [(12,), (2,), (8,)])
+
+    async def again() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await check(client, "SELECT n FROM recent", [(12,), (2,), (8,)])
+            await check(client, "SELECT total FROM sums", [(3,), (8,)])
+            await client.publish("sales", [{"ts": 20, "shop": "north", "n": 20}])
+            await check(client, "SELECT n FROM recent", [(12,), (20,)])
+            await check(client, "SELECT total FROM sums", [(12,), (8,)])
 
     asyncio.run(first())
     asyncio.run(again())
