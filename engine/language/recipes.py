@@ -251,6 +251,12 @@ class TableChangesRecipe(Recipe):
     table_key: tuple[int, ...]
 
 
+@state_record("view_changes_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class ViewChangesRecipe(Recipe):
+    """What changes of a materialized view (K29): first '+' for all that stand in it, then its changes as they come."""
+
+
 @state_record("change_join_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class ChangeJoinRecipe(KeyedJoinRecipe):

@@ -39,6 +39,7 @@ _OF_INPUTS: dict[type[recipes.Recipe], str] = {
 }
 _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.TableChangesRecipe: "table_changes:TableChanges",
+    recipes.ViewChangesRecipe: "table_changes:ViewChanges",
     recipes.StandingRowsRecipe: "table_changes:StandingRows",
     recipes.KeptRowsRecipe: "table_changes:KeptRows",
     recipes.GapFillRecipe: "gap_fill:GapFill",

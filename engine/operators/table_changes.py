@@ -17,7 +17,7 @@ from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, constant_track
-from millstream.engine.language.recipes import KeptRowsRecipe, StandingRowsRecipe, TableChangesRecipe
+from millstream.engine.language.recipes import KeptRowsRecipe, StandingRowsRecipe, TableChangesRecipe, ViewChangesRecipe
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
@@ -113,6 +113,57 @@ class TableChanges(Operator):
     def state_bytes(self) -> int:
         """Return their bytes."""
         return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)
+
+
+class ViewChanges(Operator):
+    """The changes of a view; with the first train that reaches beyond the coming of the query, all that stands by then."""
+
+    state_name = "view_changes"
+    state_fields: tuple[str, ...] = ("_due", "_at")
+
+    def __init__(self, recipe: ViewChangesRecipe, inputs: Schema) -> None:
+        super().__init__([recipe.schema])
+        self._due: BufferedRows | None = no_rows(Schema(inputs.fields[:-1]))
+        self._at = 0
+
+    def preload(self, port: int, rows: Train) -> None:
+        """Take up what the view has put out; its changes since, also those of rows from before the query's coming, are read."""
+        self._due, _ = _without_kind(rows)
+        self._at = rows.hi
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Pass the changes on, once what stood has been shown."""
+        train = inputs[0]
+        if self._due is None:
+            out.emit(train)
+            return
+        if train.rows:
+            new, plus = _without_kind(train)
+            rows = concat_rows(self._due, new)
+            self._due = rows.take(standing_after(rows, np.concatenate((np.ones(len(self._due), dtype=np.bool_), plus))))
+        track = constant_track(train.lo, train.hi, train.track.end)  # its steps may lie before the coming of the query
+        if train.hi <= self._at:
+            out.emit(progress(train, self.schemas[0], track))
+            return
+        rows, self._due = self._due, None
+        count, time = len(rows), max(train.track.start, 0)
+        columns = [*rows.columns, change_column(np.ones(count, dtype=np.bool_))]
+        seqs, times = np.full(count, train.hi - 1, dtype=np.int64), np.full(count, time, dtype=np.int64)
+        out.emit(made_train(train, self.schemas[0], columns, seqs, times, track))
+
+    def state_rows(self) -> int:
+        """Return the rows that are yet to be shown."""
+        return len(self._due or ())
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return 0 if self._due is None else self._due.nbytes()
+
+
+def _without_kind(train: Train) -> tuple[BufferedRows, Mask]:
+    """Return the rows of a change log, and which of them come."""
+    rows = buffered(train, 0).copied()
+    return rows, is_plus(rows.columns.pop())
 
 
 class RowKeeper(Operator):

@@ -135,7 +135,7 @@ class Project(Unary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges(Unary):
-    """The rows of a table, the one below, as a change log (K28): appends the kind of the change."""
+    """The rows of a table, the one below, as a change log (K28): appends the kind of the change, which a view's scan has (K29)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,6 +166,8 @@ class _Lowering:
         return InputRef(SourceNode(node.table, Schema((*node.schema.fields, Field("op", TEXT, False))), table=True))
 
     def _table_changes(self, node: logical.TableChanges) -> InputRef:
+        if isinstance(node.input, logical.Scan):
+            return self._made(recipes.ViewChangesRecipe(node.schema), node, self.lower(node.input))
         assert isinstance(node.input, logical.TableScan)
         return self._made(recipes.TableChangesRecipe(node.schema, node.input.key), node, self.lower(node.input))
 

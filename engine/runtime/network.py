@@ -204,7 +204,7 @@ class Network:
             query,
             deliver,
             class_node,
-            keep_progress=False,
+            keep_progress=query.options.materialized,
             share_state=share_state and replaces is None,
             share=share and past is None and (replaces is None or self.queries[replaces].past is None),
             alone=replaces is not None,
@@ -283,7 +283,7 @@ class Network:
         self.lost_sharing = False
         with self.ingress.lock:
             at = self.ingress.next_seq if past is None else past.start
-            derived = [self.queries[self._derived[n][0]].blueprint.base_streams for n in blueprint.streams if n in self._derived]
+            derived = [w.port.base_streams for w in blueprint.wires if w.stream is not None and w.port.derived is not None]
             if any(log.ended for log in blueprint.external_logs) or any(self._all("ended", base) for base in derived):
                 ended = [name for name in sorted(blueprint.base_streams) if name in self.sources and self.sources[name].ended]
                 what = f"stream {', '.join(ended)}" if ended else f"an input of query {query.node.name}"
@@ -546,6 +546,8 @@ class Network:
             base = self.queries[query_id].blueprint.base_streams
             flushes = any(self.sources[b].definition.time.idle_flush for b in base)
             return Port(port.log, port.producer, None, base, derived=stream, flushes=flushes, lineages=port.lineages)
+        if stream not in self.sources:
+            return self._view_port(stream)
         source = self._source(stream)
         narrow = len(schema) < len(source.log.schema)
         log, lineages = source.log, 0
@@ -561,6 +563,16 @@ class Network:
         elif narrow:
             log = self._older_log(source, schema)
         return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush, lineages=lineages)
+
+    def _view_port(self, name: str) -> Port:
+        """Return where the changes of a materialized view can be read. UnknownName where none of this name runs."""
+        found = next((q for q in self.queries.values() if q.node.name == name and q.attached and q.past is None), None)
+        keeper = None if found is None else found.blueprint.keeper
+        if found is None or keeper is None:
+            raise UnknownName(f"there is no stream {name}")
+        port, base = found.blueprint.root, found.blueprint.base_streams
+        flushes = any(self.sources[b].definition.time.idle_flush for b in base)
+        return Port(port.log, port.producer, None, base, derived=name, flushes=flushes, lineages=port.lineages, keeper=keeper)
 
     def _log_of(self, source: Source, schema: Schema) -> OutputLog:
         return OutputLog(self._ids.log(), source.definition.schema.first(len(schema)))

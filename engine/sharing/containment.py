@@ -18,7 +18,7 @@ from millstream.engine.data.types import Kind
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform
-from millstream.engine.language.recipes import Recipe, SinkRecipe, TableChangesRecipe
+from millstream.engine.language.recipes import Recipe, SinkRecipe, TableChangesRecipe, ViewChangesRecipe
 
 COMMUTATIVE = frozenset(("+", "*", "=", "<>", "and", "or", "is_distinct_from", "is_not_distinct_from"))
 NESTED = frozenset(("and", "or"))
@@ -66,7 +66,9 @@ def normal_schema(schema: Schema) -> Schema:
 
 def normal_recipe(recipe: Recipe) -> Recipe | None:
     """Return the recipe that equals that of every operator doing the same; None for one that belongs to its query alone."""
-    if isinstance(recipe, SinkRecipe | TableChangesRecipe):  # this has shown what stood, and a query that comes later must see it too
+    if isinstance(
+        recipe, SinkRecipe | TableChangesRecipe | ViewChangesRecipe
+    ):  # this has shown what stood, and a query that comes later must see it too
         return None
     changed: dict[str, Any] = {"schema": normal_schema(recipe.schema)}
     for field in fields(recipe):

@@ -35,7 +35,7 @@ class Port:
     """An output that can be read: its log, who fills it, the source if it is a stream's, the streams and base streams behind it.
 
     `flushes`: silence on one of the base streams closes what is open (IDLE … FLUSH). `lineages`: how many parts the tallies of its trains
-    have, 0 where nothing is shed.
+    have, 0 where nothing is shed. `keeper`: the operator that keeps the rows of a view, which fills the log.
     """
 
     log: OutputLog
@@ -47,6 +47,7 @@ class Port:
     raw: bool = True
     flushes: bool = False
     lineages: int = 0
+    keeper: RunningOperator | None = None
 
 
 @dataclass(slots=True)

@@ -104,6 +104,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.SplitRecipe: "split",
         recipes.TableChangesRecipe: "changes of a table",
         recipes.ChangeJoinRecipe: "JOIN of changes",
+        recipes.ViewChangesRecipe: "changes of a view",
         recipes.StandingRowsRecipe: "MATERIALIZED VIEW",
         recipes.KeptRowsRecipe: "MATERIALIZED VIEW",
     }

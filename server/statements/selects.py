@@ -96,7 +96,7 @@ def insert_select(
 
 
 def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
-    """Refuse a statement that would feed a stream with its own rows, over whatever derived streams and other INSERTs."""
+    """Refuse a statement that would feed a stream with its own rows, over whatever derived streams, views and other INSERTs."""
     seen: set[str] = set()
     ahead = list(reads)
     while ahead:
@@ -106,8 +106,8 @@ def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
         if name in seen:
             continue
         seen.add(name)
-        derived = host.derived.get(name)
-        ahead += derived.reads if derived is not None else [r for q in host.queries if q.target == name for r in q.reads]
+        made = host.maker(name)
+        ahead += made.reads if made is not None else [r for q in host.queries if q.target == name for r in q.reads]
 
 
 def submit(host: EngineHost, submission: Submission, owner: object | None) -> Outcome:
