@@ -383,13 +383,13 @@ class TopRecipe(Recipe):
 class RankRecipe(Recipe):
     """Appends `function` (row_number, rank, dense_rank) of each row in its partition, in the given order.
 
-    A partition is complete once W reaches the value of its column `closing` plus `shift_us`.
+    A partition is complete once W reaches the value of its column `closing` plus `shift_us`, without one when the input has ended.
     """
 
     function: str
     order: tuple[OrderColumn, ...]
     partition: tuple[int, ...]
-    closing: int
+    closing: int | None
     shift_us: int = 0
 
 

@@ -229,11 +229,12 @@ class _Binder:
         sides = (body.left, body.right)
         if not body.keeps_all:
             sides = (_undistinct(body.left), _undistinct(body.right))
-        nodes = [self._branch(side, environment, emit, bounds=not body.keeps_all) for side in sides]
-        if not body.keeps_all:
+        compared = not (body.keeps_all and body.operator == "union")
+        nodes = [self._branch(side, environment, emit, bounds=compared) for side in sides]
+        if compared:
             nodes = with_common_bounds(body, nodes, finite=self.finite)
         both = united(by_name(nodes) if body.by_name else nodes, body.place)
-        if body.keeps_all:
+        if not compared:
             return both
         assert isinstance(both, Union)
         return combined(body, both, finite=self.finite, bounds=bounds)

@@ -150,7 +150,7 @@ def _overs(nodes: list[logical.Node]) -> Iterator[Rule]:
 
 def _tops(nodes: list[logical.Node]) -> Iterator[Rule]:
     for node in nodes:
-        if isinstance(node, logical.Kept):
+        if isinstance(node, logical.KeptRows):
             until = "so many came after it" if node.kept_us is None else f"the watermark is more than {duration_text(node.kept_us)} past it"
             yield "K29", f"a row of the view comes when the query gives it, and goes when {until}"
     if any(isinstance(n, logical.RunningTop) for n in nodes):
@@ -491,7 +491,7 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.RunningTop: _running_top,
     logical.Unnest: _unnest,
     logical.RelationToStream: _relation_to_stream,
-    logical.Kept: lambda node: (
+    logical.KeptRows: lambda node: (
         f"Keep the last {node.rows_max} rows" if node.kept_us is None else f"Keep rows for {duration_text(node.kept_us)}"
     ),
 }

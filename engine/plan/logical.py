@@ -289,12 +289,15 @@ class Top(Unary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank(Unary):
-    """Appends one attribute: the number of a row in its partition. That is complete when W reaches column `closing` plus `shift_us`."""
+    """Appends one attribute: the number of a row in its partition. That is complete when W reaches column `closing` plus `shift_us`.
+
+    Without `closing`, of a FETCH, it is complete when all rows have come.
+    """
 
     function: str
     order: tuple[OrderColumn, ...]
     partition: tuple[int, ...]
-    closing: int
+    closing: int | None
     shift_us: int = 0
 
 
@@ -350,7 +353,7 @@ class Unnest(Unary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept(Unary):
+class KeptRows(Unary):
     """The rows of a view that only come, each as long as it is kept (K29): appends the kind of the change."""
 
     rows_max: int | None = None

@@ -85,7 +85,7 @@ def lower(query: logical.LogicalQuery) -> PhysicalQuery:
     root = _Lowering().lower(query.root)
     if root.output:
         root = _kept(root, query.root)
-    if query.options.materialized and not isinstance(query.root, logical.Kept):  # which keeps the rows itself
+    if query.options.materialized and not isinstance(query.root, logical.KeptRows):  # which keeps the rows itself
         root = InputRef(PhysicalNode(recipes.StandingRowsRecipe(query.root.schema), (root,)))
     node = root.node
     return PhysicalQuery(node, query.root.schema, query.emit, query.options, query.change_kind, query.notes)
@@ -132,7 +132,7 @@ class _Lowering:
             logical.Rank: self._rank,
             logical.RunningTop: self._running_top,
             logical.RelationToStream: self._relation_to_stream,
-            logical.Kept: self._kept_rows,
+            logical.KeptRows: self._kept_rows,
         }
 
     def lower(self, node: logical.Node) -> InputRef:
@@ -306,7 +306,7 @@ class _Lowering:
     def _unnest(self, node: logical.Unnest) -> InputRef:
         return self._made(recipes.UnnestRecipe(node.schema, node.items, node.numbered, node.outer), node, self.lower(node.input))
 
-    def _kept_rows(self, node: logical.Kept) -> InputRef:
+    def _kept_rows(self, node: logical.KeptRows) -> InputRef:
         return self._made(recipes.KeptRowsRecipe(node.schema, node.rows_max, node.kept_us), node, self.lower(node.input))
 
     def _relation_to_stream(self, node: logical.RelationToStream) -> InputRef:

@@ -42,7 +42,7 @@ def to_plan_object(query: logical.LogicalQuery, name: str | None = None) -> Plan
     if name is not None:
         plan["name"] = name
     when: Plan = {}
-    root = query.root.input if isinstance(query.root, logical.Kept) else query.root
+    root = query.root.input if isinstance(query.root, logical.KeptRows) else query.root
     emit: EmitSpec | None = None
     stream: str | None = None
     if isinstance(root, logical.RelationToStream) and root.stream == "f":

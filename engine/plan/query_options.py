@@ -32,7 +32,7 @@ from millstream.engine.plan.logical import (
     Attribute,
     ChangeJoin,
     Filter,
-    Kept,
+    KeptRows,
     Node,
     Project,
     RelationToStream,
@@ -213,7 +213,7 @@ def kept(node: Node, options: QueryOptions) -> Node:
         return node
     rows = node.input if is_append_only_change(node) and isinstance(node, Project) else node
     attributes = (*rows.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
-    return Kept(attributes=attributes, input=rows, rows_max=options.keep_rows, kept_us=options.keep_us)
+    return KeptRows(attributes=attributes, input=rows, rows_max=options.keep_rows, kept_us=options.keep_us)
 
 
 _MOVING = (recipes.WindowKind.SLIDING, recipes.WindowKind.NOW, recipes.WindowKind.ROWS, recipes.WindowKind.UNBOUNDED)

@@ -134,7 +134,7 @@ def _rank(node: logical.Rank, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     """Its own column is the number."""
     below, moved, changed = _numbered(node, wanted)
     attributes = (*_kept(node, below, moved), *node.attributes[len(node.input.attributes) :])
-    return replace(node, **changed, closing=moved[node.closing], attributes=attributes), moved
+    return replace(node, **changed, closing=None if node.closing is None else moved[node.closing], attributes=attributes), moved
 
 
 def _running_top(node: logical.RunningTop, wanted: set[int]) -> tuple[logical.Node, Mapping]:
