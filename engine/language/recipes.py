@@ -408,6 +408,21 @@ class RunningTopRecipe(Recipe):
     numbered: bool
 
 
+@state_record("changing_top_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class ChangingTopRecipe(Recipe):
+    """The first `limit` rows of each group of those that stand after a change log (K24), as RunningTopRecipe gives them.
+
+    `order` tells all rows apart that differ. `change` is the column with the kind of the input's changes; it is put out as '+'.
+    """
+
+    order: tuple[OrderColumn, ...]
+    limit: int
+    partition: tuple[int, ...]
+    numbered: bool
+    change: int
+
+
 def _values_of_lag(fields: dict[str, Any]) -> dict[str, Any]:
     """Version 1 had one `value`."""
     return {**{name: kept for name, kept in fields.items() if name != "value"}, "values": (fields["value"],)}

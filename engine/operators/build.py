@@ -50,6 +50,7 @@ _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.MatchRecipe: "match_recognize:MatchRecognize",
     recipes.RankRecipe: "ordered_rows:Rank",
     recipes.RunningTopRecipe: "running_top:RunningTop",
+    recipes.ChangingTopRecipe: "running_top:ChangingTop",
     recipes.RelationToStreamRecipe: "relation_to_stream:RelationToStream",
 }
 

@@ -155,7 +155,10 @@ def _tops(nodes: list[logical.Node]) -> Iterator[Rule]:
             yield "K29", f"a row of the view comes when the query gives it, and goes when {until}"
     if any(isinstance(n, logical.RunningTop) for n in nodes):
         yield "K13", "NULLs come last in ascending and first in descending order; text sorts by code point"
-        yield "K24", "a row counts when it arrives; it goes when a later one pushes it out; of equal rows the earlier arrival stays"
+        if any(isinstance(n, logical.RunningTop) and n.retracts is None for n in nodes):
+            yield "K24", "a row counts when it arrives; it goes when a later one pushes it out; of equal rows the earlier arrival stays"
+        else:
+            yield "K24", "the first of what stands; a change of a group costs as much as the rows of that; ties go by the other columns"
 
 
 def _matches(nodes: list[logical.Node]) -> Iterator[Rule]:

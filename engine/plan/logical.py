@@ -306,12 +306,14 @@ class RunningTop(Unary):
     """The first `limit` rows of each group of all rows so far (K24); appends the number of a row in its group and the kind of the change.
 
     `limit` is None until what the query asks of the number is known (`running_tops.py`), as is `numbered`: somebody reads the number.
+    `retracts`: the input is a change log, and this the position of the kind of its changes; then `order` has all other columns too.
     """
 
     order: tuple[OrderColumn, ...]
     partition: tuple[int, ...]
     limit: int | None = None
     numbered: bool = True
+    retracts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -282,7 +282,10 @@ class _Lowering:
         if self._instants:
             message = "ISTREAM, DSTREAM and RSTREAM of the first rows without a window are not supported"
             raise Unsupported(message, hint="write EMIT CHANGES, or number the rows of a window")
-        recipe = recipes.RunningTopRecipe(node.schema, node.order, node.limit, node.partition, node.numbered)
+        common = node.schema, node.order, node.limit, node.partition, node.numbered
+        recipe: recipes.Recipe = recipes.RunningTopRecipe(*common)
+        if node.retracts is not None:
+            recipe = recipes.ChangingTopRecipe(*common, node.retracts)
         return self._made(recipe, node, self.lower(node.input))
 
     def _lag(self, node: logical.Lag) -> InputRef:

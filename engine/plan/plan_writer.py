@@ -144,8 +144,9 @@ class _Writer:
             raise Unsupported(
                 "there is no tree of operators for INTERSECT, EXCEPT or a subquery in an expression", hint="send the SELECT as text"
             )
-        if isinstance(node, logical.TableChanges | logical.ChangeJoin):
-            raise Unsupported("there is no tree of operators for what changes of tables", hint="send the SELECT as text")
+        of_changes = isinstance(node, logical.RunningTop) and node.retracts is not None
+        if of_changes or isinstance(node, logical.TableChanges | logical.ChangeJoin):
+            raise Unsupported("there is no tree of operators for what is made of changes", hint="send the SELECT as text")
         plan = self._methods[type(node)](node, outer)
         if node.hints.selectivity is not None:
             plan["selectivity"] = node.hints.selectivity

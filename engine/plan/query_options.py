@@ -221,14 +221,14 @@ _MOVING = (recipes.WindowKind.SLIDING, recipes.WindowKind.NOW, recipes.WindowKin
 
 def _stands(node: Node) -> bool:
     """Whether the answer is a change log whose rows are bounded by keys, tables or moving windows."""
-    if isinstance(node, TableChanges | RunningTop):
+    if isinstance(node, TableChanges) or (isinstance(node, RunningTop) and node.retracts is None):
         return True
     if isinstance(node, Aggregate):
         found = window_below(node.input) if node.windowed else None
         return node.emit.kind is recipes.EmitKind.CHANGES and (found is None or found.spec.kind in _MOVING)
     if isinstance(node, Window):
         return node.changes
-    return isinstance(node, Project | Filter | Unnest | Union | ChangeJoin) and all(map(_stands, node.inputs))
+    return isinstance(node, Project | Filter | Unnest | Union | ChangeJoin | RunningTop) and all(map(_stands, node.inputs))
 
 
 def truth(name: str, value: object) -> bool:

@@ -89,6 +89,8 @@ def state_bound(recipe: Recipe) -> str | None:
         return "the rows of the table, and what the subquery made of them last"
     if isinstance(recipe, recipes.TableJoinRecipe | recipes.TableChangesRecipe):
         return "the rows of the table"
+    if isinstance(recipe, recipes.ChangingTopRecipe):
+        return "the rows that stand"
     if isinstance(recipe, recipes.ViewChangesRecipe):
         return "the rows of the view, until they have been shown"
     if isinstance(recipe, recipes.ChangeJoinRecipe):

@@ -337,6 +337,7 @@ _CHANGING = (
     recipes.TableChangesRecipe,
     recipes.ViewChangesRecipe,
     recipes.ChangeJoinRecipe,
+    recipes.ChangingTopRecipe,
     recipes.StandingRowsRecipe,
     recipes.KeptRowsRecipe,
 )

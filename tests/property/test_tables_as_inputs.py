@@ -94,8 +94,24 @@ class Maker:
                 break
         return text, aliases
 
+    def first_rows(self) -> str:
+        """The first rows of all, or of each group, in an order that tells all rows apart that differ."""
+        text, alias = self.item(2)
+        most = self.choice.choice([1, 2, 4])
+        order = self.choice.choice(
+            ["a DESC NULLS LAST, id, b NULLS LAST, c NULLS LAST", "c NULLS LAST, b DESC NULLS LAST, a NULLS LAST, id"]
+        )
+        if self.choice.random() < 0.5:
+            return f"SELECT id, b, a, c FROM {text} ORDER BY {order} LIMIT {most}"
+        by = self.choice.choice(["PARTITION BY b ", "PARTITION BY c ", "PARTITION BY id, a ", ""])
+        shown = self.choice.choice(["id, a, b, c", "c, b, r, id, a"])
+        numbered = f"SELECT {alias}.*, ROW_NUMBER() OVER ({by}ORDER BY {order}) AS r FROM {text}"
+        return f"SELECT {shown} FROM ({numbered}) numbered WHERE r {self.choice.choice(['<=', '<=', '='])} {most}"
+
     def query(self) -> tuple[str, bool]:
         """A SELECT, and whether it is an aggregate of all rows, which comes first and is 0 where there are none."""
+        if self.choice.random() < 0.25:
+            return self.first_rows(), False
         text, aliases = self.source()
         where = f" WHERE {self.condition(*aliases)}" if self.choice.random() < 0.5 else ""
         one, other = (self.choice.choice(aliases) for _ in range(2))

@@ -127,6 +127,7 @@ CASES: Mapping[str, str] = {
     "table_changes": "SELECT name, COUNT(*) AS n, MAX(k) AS h FROM m GROUP BY name",
     "change_join": "SELECT a.k AS k, b.name AS name FROM m a LEFT JOIN m b ON a.name = b.name AND a.k < b.k",
     "view": "SELECT name, COUNT(*) AS n FROM m GROUP BY name WITH (materialized = true)",
+    "changing_top": "SELECT name, k, r FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY name ORDER BY k DESC) AS r FROM m) WHERE r <= 2",
     "kept_view": "SELECT k, v, t FROM s WITH (materialized = true, keep = '9 microseconds')",
     "kept_rows": "SELECT k, v, t FROM s WITH (materialized = true, keep = 7)",
     "nested": f"SELECT g, FIRST(p) AS a, LAST(q) AS b, ARRAY_AGG(j) AS c, COUNT(DISTINCT p) AS d FROM {NESTED} {SLIDING} GROUP BY g",

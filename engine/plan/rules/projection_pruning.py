@@ -120,13 +120,17 @@ def _window(node: logical.Window, wanted: set[int]) -> tuple[logical.Node, Mappi
 def _numbered(node: logical.Rank | logical.RunningTop, wanted: set[int]) -> tuple[logical.Node, Mapping, dict[str, Any]]:
     """Return what is below one that numbers rows, whose own columns stand last, and its partition and order there, which are read."""
     width = len(node.input.attributes)
-    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.partition) | {k.position for k in node.order})
+    read = set(node.partition) | {k.position for k in node.order}
+    change = node.retracts if isinstance(node, logical.RunningTop) else None
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | read | ({change} if change is not None else set()))
     own = range(width, len(node.attributes))
-    changed = {
+    changed: dict[str, Any] = {
         "input": below,
         "partition": tuple(moved[p] for p in node.partition),
         "order": tuple(replace(k, position=moved[k.position]) for k in node.order),
     }
+    if change is not None:
+        changed["retracts"] = moved[change]
     return below, moved | {place: len(below.attributes) + i for i, place in enumerate(own)}, changed
 
 
