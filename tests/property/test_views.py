@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from millstream.engine.data.graph import EdgeId
 from millstream.engine.runtime import fork
 
 from tests.support.engine_run import SqlEngine, rows_of
@@ -143,3 +144,28 @@ def check_growing(seed: int) -> None:
 def test_a_view_whose_rows_only_come_keeps_what_it_says(turn: int, seed: int) -> None:
     for case in range(6):
         check_growing(seed + 100 * turn + case)
+
+
+TWO = [f"CREATE STREAM {name} (ts BIGINT, k INT) TIMESTAMP BY ts UNIT s" for name in "sr"]
+TABLES = [f"CREATE TABLE {name} (k INT, PRIMARY KEY (k))" for name in "pq"]
+TUMBLING = "[RANGE 2 SECONDS SLIDE 2 SECONDS]"
+SEVERAL = [
+    ("p", "SELECT p.k FROM p JOIN q ON p.k = q.k"),
+    ("s", "SELECT k FROM s UNION ALL SELECT k FROM r"),
+    ("s", "SELECT s.k FROM s JOIN r ON s.k = r.k WITHIN 1 SECOND"),
+    ("s", "SELECT s.k FROM s ASOF JOIN r ON s.k = r.k"),
+    ("s", "SELECT s.k FROM s LEFT JOIN q ON s.k = q.k"),
+    ("s", f"SELECT k FROM s {TUMBLING} INTERSECT ALL SELECT k FROM r {TUMBLING}"),
+]
+
+
+@pytest.mark.parametrize(("source", "text"), SEVERAL)
+def test_a_mark_that_says_what_was_known_goes_through_what_has_several_inputs(source: str, text: str) -> None:
+    """Whoever begins to read a view that is made of them waits for one."""
+    engine = SqlEngine(*TWO, *TABLES)
+    delta = engine.select(f"{text} WITH (materialized = true{'' if source == 'p' else ', keep = 9'})")
+    engine.work()
+    reader = engine.network.queries[delta.query.id].blueprint.root.log.open_cursor(EdgeId(1_000))
+    engine.network.ingress.control(engine.network.sources[source], arrival_ns=1, idle=False)
+    engine.work()
+    assert any(train.idle is False for train in reader.waiting())
