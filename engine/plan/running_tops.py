@@ -69,6 +69,8 @@ def _filter(node: Filter, most: dict[int, int], read: set[int] | None) -> Node:
     used = None if read is None else read.union(*(columns_used(c) for c in kept))
     below = _visited(node.input, wanted, used)
     left = conjunction(kept)
+    if below is node.input and left == node.condition:
+        return node
     return below if left is None else replace(node, input=below, condition=left)
 
 

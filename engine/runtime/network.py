@@ -337,8 +337,10 @@ class Network:
         """Let the owner choose the periods anew of all queries with SLIDE WITHIN that share a synopsis with one that came or left."""
         for running in {s.running.id: s.running for s in blueprint.subscriptions}.values():
             if self.choose_periods is not None and running.queries:
-                outputs = {port: q.node.name for (operator, port), q in self._outputs.items() if operator == running.id}
-                regroup(running, outputs, self.choose_periods, self.late_rule)
+                regroup(running, partial(self._name_at, running.id), self.choose_periods, self.late_rule)
+
+    def _name_at(self, operator: OperatorId, output: int) -> str:
+        return self._outputs[operator, output].node.name
 
     def _watch(self, query: RunningQuery) -> None:
         """Have late rows judged across the places at which the query meets a stream, if these are several."""
