@@ -90,6 +90,9 @@ class Network:
         self._served: dict[OperatorId, list[RunningQuery]] = {}
         self._watchers: dict[OperatorId, list[RunningQuery]] = {}
         self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
+        self.last_run: object = object()
+        """Another one after each order that was run."""
+        self._waking: dict[str, tuple[int, object, tuple[RunningOperator, ...], list[int]]] = {}
         self.memory = Memory(self)
         self.placement: Placement | None = None  # who lets operators run in other processes; None: all run in this one
 
@@ -155,6 +158,7 @@ class Network:
             return self.remove_query(self._derived.pop(name)[0])
         source = self._source(name)
         del self.sources[name]
+        self._waking.pop(name, None)
         self._announced.discard(source.id)
         return (source.id,)
 
@@ -506,13 +510,26 @@ class Network:
         return any(w <= now_us for w in wakes)
 
     def _wakes(self, source: Source) -> list[int]:
-        """Return the processing times for which operators downstream of a stream by ARRIVAL wait."""
+        """Return the processing times for which operators downstream of a stream by ARRIVAL wait.
+
+        They are asked for some times a second, and stay as they are while no query comes or goes and no order is run.
+        """
         name = source.definition.name
-        operators: dict[OperatorId, RunningOperator] = {}
+        version, last_run, operators, wakes = self._waking.get(name, (-1, None, (), []))
+        if version != self.version:
+            version, last_run, operators = self.version, None, self._those_that_wake(name)
+        if last_run is not self.last_run:
+            last_run = self.last_run
+            wakes = [w for op in operators if (w := op.wake_at_us()) is not None]
+        self._waking[name] = version, last_run, operators, wakes
+        return wakes
+
+    def _those_that_wake(self, stream: str) -> tuple[RunningOperator, ...]:
+        found: dict[OperatorId, RunningOperator] = {}
         for query in list(self.queries.values()):
-            if query.attached and query.past is None and name in query.blueprint.base_streams:
-                operators.update((op.id, op) for op in query.blueprint.operators)
-        return [w for op in operators.values() if (w := op.wake_at_us()) is not None]
+            if query.attached and query.past is None and stream in query.blueprint.base_streams:
+                found.update((op.id, op) for op in query.blueprint.operators if op.may_wake)
+        return tuple(found.values())
 
     def _ticks_of(self, source: Source) -> list[int]:
         rule = source.definition.time

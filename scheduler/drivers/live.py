@@ -275,10 +275,6 @@ class LiveScheduler:
                 self.on_run()
                 began_ns += self._clock_ns() - now_ns
         self._offer_cost_ns += (spent_ns - self._offer_cost_ns) * (1.0 - OFFER_COST_FADE)
-        self._leave_rest(events)
-
-    def _leave_rest(self, events: Sequence[Event]) -> None:
-        """End a turn on another thread than the scheduler's: that does what is left, and wakes when the core next wants to be called."""
         for event in events:
             self._mailbox.post(event)
         wake_ns = self._core.next_wake_ns()
@@ -366,7 +362,7 @@ class LiveScheduler:
                 raise GraphError(f"query {query} is being changed already")
             self._changes[query] = change
         try:
-            self._change_here(event, change)
+            self.post(event)
             if not change.settled.wait(timeout_s):
                 raise SchedulerError(f"query {query} did not settle within {timeout_s} s")
         finally:
@@ -374,23 +370,6 @@ class LiveScheduler:
                 self._changes.pop(query, None)
         if change.refused is not None:
             raise GraphError(change.refused)
-
-    def _change_here(self, event: Event, change: _Change) -> None:
-        """Leave a change; where nothing is under way, take the turn and bring it into force on this thread, which waits for just that."""
-        taken = self._core.policy.name != "user" and self._thread.is_alive() and self._turn.acquire(blocking=False)
-        if not taken:
-            self._mailbox.post(event)
-            return
-        events = [event]
-        try:
-            if not (self._own or self._orders_out or not self._mailbox.is_quiet):
-                while events and not change.settled.is_set():
-                    events = self._step(events)
-            self._leave_rest(events)
-        except BaseException as problem:
-            self._end(problem)
-        finally:
-            self._turn.release()
 
     def quiesce(self, timeout_s: float | None) -> bool:
         """Wait until everything posted before is worked off as far as it can be; False when that took longer than `timeout_s`."""

@@ -75,7 +75,10 @@ class StoredDefinition:
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """A durable query: `text` or `plan` (one of the two), options, the state its user wants. Times in microseconds."""
+    """A durable query: `text` or `plan` (one of the two), options, the state its user wants. Times in microseconds.
+
+    `widths` says how many columns streams had when it was planned, of those that have more since.
+    """
 
     name: str
     text: str | None = None
@@ -84,6 +87,7 @@ class StoredQuery:
     desired: str = "running"
     start_at_us: int | None = None
     lifetime_us: int | None = None
+    widths: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +278,10 @@ class Store:
     def queries(self) -> list[StoredQuery]:
         """Return the durable queries in the order they were made."""
         rows = self.rows("SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position")
-        return [StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, *r[4:]) for r in rows]
+        widths: dict[str, dict[str, int]] = {}
+        for query, stream, columns in self.rows("SELECT query, stream, columns FROM widths"):
+            widths.setdefault(query, {})[stream] = columns
+        return [StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, *r[4:], widths.get(r[0], {})) for r in rows]
 
     def read_json(self, text: str | None) -> Any:
         """Return what was kept as JSON. StoreError when it is that no more."""
@@ -320,10 +327,6 @@ class Store:
     def set_width(self, query: str, stream: str, columns: int) -> None:
         """Keep how many columns a stream had when a query was planned, unless that is known from before."""
         self.write("INSERT OR IGNORE INTO widths VALUES (?, ?, ?)", query, stream, columns)
-
-    def widths_of(self, query: str) -> dict[str, int]:
-        """Return how many columns streams had when a query was planned, of those that have more since."""
-        return dict(self.rows("SELECT stream, columns FROM widths WHERE query = ?", query))
 
     def forget_widths(self, query: str) -> None:
         """Forget that: the query is planned anew."""
