@@ -281,7 +281,9 @@ class Store:
         widths: dict[str, dict[str, int]] = {}
         for query, stream, columns in self.rows("SELECT query, stream, columns FROM widths"):
             widths.setdefault(query, {})[stream] = columns
-        return [StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, *r[4:], widths.get(r[0], {})) for r in rows]
+        return [
+            StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, *r[4:7], widths=widths.get(r[0], {})) for r in rows
+        ]
 
     def read_json(self, text: str | None) -> Any:
         """Return what was kept as JSON. StoreError when it is that no more."""
