@@ -15,7 +15,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -281,9 +281,8 @@ class Store:
         widths: dict[str, dict[str, int]] = {}
         for query, stream, columns in self.rows("SELECT query, stream, columns FROM widths"):
             widths.setdefault(query, {})[stream] = columns
-        return [
-            StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, *r[4:7], widths=widths.get(r[0], {})) for r in rows
-        ]
+        made = (StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, r[4], r[5], r[6]) for r in rows)
+        return [replace(one, widths=widths[one.name]) if one.name in widths else one for one in made]
 
     def read_json(self, text: str | None) -> Any:
         """Return what was kept as JSON. StoreError when it is that no more."""
