@@ -92,7 +92,7 @@ class Network:
         self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
         self.last_run: object = object()
         """Another one after each order that was run."""
-        self._waking: dict[str, tuple[int, object, tuple[RunningOperator, ...], list[int]]] = {}
+        self._waking: dict[str, tuple[int, object, tuple[RunningOperator, ...], int | None]] = {}
         self.memory = Memory(self)
         self.placement: Placement | None = None  # who lets operators run in other processes; None: all run in this one
 
@@ -506,23 +506,23 @@ class Network:
         return self._watchers.get(operator, [])
 
     def _wanted(self, source: Source, now_us: int) -> bool:
-        wakes = self._wakes(source)
-        return any(w <= now_us for w in wakes)
+        wake = self._next_wake_us(source)
+        return wake is not None and wake <= now_us
 
-    def _wakes(self, source: Source) -> list[int]:
-        """Return the processing times for which operators downstream of a stream by ARRIVAL wait.
+    def _next_wake_us(self, source: Source) -> int | None:
+        """Return the first processing time for which an operator downstream of a stream by ARRIVAL waits.
 
-        They are asked for some times a second, and stay as they are while no query comes or goes and no order is run.
+        It is asked for some times a second, and stays as it is while no query comes or goes and no order is run.
         """
         name = source.definition.name
-        version, last_run, operators, wakes = self._waking.get(name, (-1, None, (), []))
+        version, last_run, operators, wake = self._waking.get(name, (-1, None, (), None))
         if version != self.version:
             version, last_run, operators = self.version, None, self._those_that_wake(name)
         if last_run is not self.last_run:
             last_run = self.last_run
-            wakes = [w for op in operators if (w := op.wake_at_us()) is not None]
-        self._waking[name] = version, last_run, operators, wakes
-        return wakes
+            wake = min([w for op in operators if (w := op.wake_at_us()) is not None], default=None)
+        self._waking[name] = version, last_run, operators, wake
+        return wake
 
     def _those_that_wake(self, stream: str) -> tuple[RunningOperator, ...]:
         found: dict[OperatorId, RunningOperator] = {}
@@ -537,7 +537,8 @@ class Network:
         if source.ended:
             return due
         if rule.column is None:
-            due.extend(w + rule.delay_us for w in self._wakes(source))
+            wake = self._next_wake_us(source)
+            due.extend([] if wake is None else [wake + rule.delay_us])
         if rule.idle_us is not None and not source.idle and source.last_arrival_us is not None:
             due.append(source.last_arrival_us + rule.idle_us)
         return due
