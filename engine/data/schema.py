@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import Enum
+from typing import Any
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
@@ -26,6 +27,8 @@ class Schema:
     """The ordered columns of a train. Operators address columns by position; names serve people and clients."""
 
     fields: tuple[Field, ...]
+    no_rows: list[Any] | None = field(default=None, init=False, repr=False, compare=False)
+    """The columns of trains without rows, which share them (`train.empty_train`)."""
 
     def __len__(self) -> int:
         """Return the number of columns."""

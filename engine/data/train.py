@@ -369,9 +369,7 @@ def concat_trains(trains: Sequence[Train]) -> Train:
     )
 
 
-NO_ROWS_KEPT = 10_000
 _NO_NUMBERS = Numbers(0)
-_NO_ROWS: dict[int, tuple[Schema, list[Slot]]] = {}  # by id of the schema, which is kept alive here
 
 
 def merge_trains(trains: Sequence[Train], schema: Schema, order: Index) -> Train:
@@ -396,14 +394,13 @@ def empty_train(
     schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arrival: ArrivalTimes = NO_ARRIVALS, ended: bool = False
 ) -> Train:
     """Return a train without rows: progress, or the end."""
-    known = _NO_ROWS.get(id(schema))
-    if known is None:
-        if len(_NO_ROWS) > NO_ROWS_KEPT:
-            _NO_ROWS.clear()
-        known = _NO_ROWS[id(schema)] = (schema, [null_column(f.type, 0) for f in schema.fields])
+    slots: list[Slot] | None = schema.no_rows
+    if slots is None:
+        slots = [null_column(f.type, 0) for f in schema.fields]
+        object.__setattr__(schema, "no_rows", slots)  # a record is frozen; what is kept here depends on its fields alone
     return Train(
         schema,
-        known[1],
+        slots,
         rows=0,
         lo=lo,
         hi=hi,

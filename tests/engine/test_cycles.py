@@ -1,4 +1,7 @@
-"""Rows go with their last reader: nothing that holds a train is part of a cycle, which would keep its columns until the collector comes."""
+"""What is over is let go of: rows with their last reader, and all of a query with its end.
+
+Nothing that holds a train is part of a cycle, which would keep its columns until the collector comes.
+"""
 
 from __future__ import annotations
 
@@ -76,3 +79,19 @@ def test_no_cycle_holds_rows(query: str, monkeypatch: pytest.MonkeyPatch) -> Non
         gc.garbage.clear()
         gc.enable()
     assert not kept
+
+
+def test_queries_that_have_ended_leave_nothing_behind() -> None:
+    script = CREATE + "".join(f"CREATE QUERY q{n} AS {query};" for n, query in enumerate(QUERIES.values()))
+    few = rows()[:100]
+    given = {"s": few, "r": few, "t": pa.table({"k": ["key 1", "key 2"], "name": ["one", "two"]})}
+
+    def alive() -> Counter[str]:
+        for _ in range(2):
+            millstream.run_script(script, **given)
+        gc.collect()
+        return Counter(type(one).__qualname__ for one in gc.get_objects() if str(type(one).__module__).startswith("millstream."))
+
+    alive()  # what is loaded once
+    settled = alive()
+    assert alive() - settled == Counter()

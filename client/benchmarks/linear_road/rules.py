@@ -11,7 +11,7 @@ The rules are those of Arasu et al. (VLDB 2004). Where implementations differ, t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,19 @@ CLOSE = 1e-9  # means may differ by their last bits
 LIMITS_S = {"toll": 5.0, "accident": 5.0, "balance": 5.0, "expenditure": 10.0}
 """How soon after the row that causes it each answer must be there."""
 SHOWN = 3
+
+REPORT, BALANCE, EXPENDITURE = 0, 2, 3
+READ: Mapping[int, Mapping[str, Any]] = {
+    REPORT: {
+        **dict.fromkeys(("dir", "lane", "seg"), np.int8),
+        **dict.fromkeys(("xway", "speed"), np.int16),
+        **dict.fromkeys(("pos", "time"), np.int32),
+        "vid": np.int64,
+    },
+    BALANCE: dict.fromkeys(("qid", "vid", "time"), np.int64),
+    EXPENDITURE: dict.fromkeys(("qid", "vid", "time", "xway", "day"), np.int64),
+}
+"""What is kept of each type of rows. Reports are narrow: three hours of ten expressways are 120 million."""
 
 Arrays = Mapping[str, Any]
 
@@ -51,13 +64,20 @@ class RoadAnswers:
 class Rules:
     """The right answers over the rows of a run (`traffic.COLUMNS`) and the tolls of earlier days (vid, day, xway, toll)."""
 
-    def __init__(self, rows: pa.Table, history: pa.Table) -> None:
-        columns = {name: rows.column(name).to_numpy().astype(np.int64) for name in rows.column_names}
-        self._asked = {kind: {name: values[columns["type"] == kind] for name, values in columns.items()} for kind in (0, 2, 3)}
+    def __init__(self, rows: Iterable[pa.RecordBatch], history: pa.Table) -> None:
+        parts: dict[int, dict[str, list[Any]]] = {kind: {name: [] for name in names} for kind, names in READ.items()}
+        for batch in rows:
+            kinds = batch.column("type").to_numpy()
+            for kind, names in READ.items():
+                chosen = kinds == kind
+                for name, width in names.items():
+                    parts[kind][name].append(batch.column(name).to_numpy()[chosen].astype(width))
+        asked = {kind: {name: np.concatenate(found.pop(name)) for name in READ[kind]} for kind, found in parts.items()}
+        self._balances, self._expenditures = asked[BALANCE], asked[EXPENDITURE]
         self._history = history
-        reports = self._asked[0]
+        reports = asked[REPORT]
         order = np.lexsort((reports["time"], reports["vid"]))
-        self._reports = {name: values[order] for name, values in reports.items()}
+        self._reports = {name: reports.pop(name)[order] for name in READ[REPORT]}
 
     # What holds on the roads -------------------------------------------------------------------------------------------
 
@@ -65,16 +85,17 @@ class Rules:
     def _cell(self) -> Any:
         """The segment of each report, one number for expressway, direction and segment."""
         r = self._reports
-        return (r["xway"] * 2 + r["dir"]) * SEGMENTS + r["seg"]
+        return (r["xway"].astype(np.int32) * 2 + r["dir"]) * SEGMENTS + r["seg"]
 
     @cached_property
     def _minutes(self) -> tuple[Any, Any]:
         """The average speed and the number of cars of each minute and segment, as two matrices; NaN where there was no report."""
         r, cell = self._reports, self._cell
         minute = r["time"] // MINUTE_S
-        shape = int(minute.max(initial=0)) + 2, int(cell.max(initial=0)) + 1
-        order = np.lexsort((r["vid"], cell, minute))
-        place = (minute * shape[1] + cell)[order]
+        shape = int(minute.max(initial=0)) + 2, (int(cell.max(initial=0)) // SEGMENTS + 1) * SEGMENTS
+        place = minute * shape[1] + cell
+        order = np.argsort(place, kind="stable")  # reports are by car already
+        place = place[order]
         begins = np.append(True, (place[1:] != place[:-1]) | (r["vid"][order][1:] != r["vid"][order][:-1]))
         first = np.flatnonzero(begins)
         of_car = np.add.reduceat(r["speed"][order], first) / np.diff(np.append(first, len(order)))
@@ -94,8 +115,8 @@ class Rules:
         return np.divide(total, known, out=np.full(means.shape, np.nan), where=known > 0)
 
     @cached_property
-    def _accidents(self) -> set[tuple[int, int]]:
-        """(minute counted from 0, segment) for each segment with an accident that holds in that minute."""
+    def _accidents(self) -> Any:
+        """Whether a segment has an accident that holds in a minute, counted from 0: a matrix as those of `_minutes`."""
         r = self._reports
         stands = np.ones(len(r["vid"]), np.bool_)
         for back in range(1, STOP_REPORTS):
@@ -112,7 +133,10 @@ class Rules:
         for i in at_border.tolist():
             place = int(border[i]) // MINUTE_S, int(self._cell[i]), int(r["lane"][i]), int(r["pos"][i])
             met.setdefault(place, set()).add(int(r["vid"][i]))
-        return {(place[0], place[1]) for place, cars in met.items() if len(cars) > 1}
+        holds = np.zeros(self._minutes[1].shape, np.bool_)
+        for (minute, cell, *_), cars in met.items():
+            holds[minute, cell] |= len(cars) > 1
+        return holds
 
     # What is to be told ------------------------------------------------------------------------------------------------
 
@@ -125,16 +149,12 @@ class Rules:
         place = np.flatnonzero(~on_trip | np.append(True, cell[1:] != cell[:-1]))
         minute, at = r["time"][place] // MINUTE_S, cell[place]
         lav, cars = self._lav[minute, at], np.where(minute > 0, self._minutes[1][minute - 1, at], 0)
-        accident = np.full(len(place), -1, np.int64)
-        told = {minute for minute, _ in self._accidents}
-        for i in np.flatnonzero(np.isin(minute, sorted(told))).tolist():
-            car = place[i]
-            step = 1 if r["dir"][car] == 0 else -1
-            for ahead in range(REACH + 1):
-                seg = int(r["seg"][car]) + step * ahead
-                if 0 <= seg < SEGMENTS and (int(minute[i]), int(at[i]) + step * ahead) in self._accidents:
-                    accident[i] = seg
-                    break
+        accident, seg, step = np.full(len(place), -1, np.int16), r["seg"][place].astype(np.int16), 1 - 2 * r["dir"][place].astype(np.int16)
+        for ahead in range(REACH, -1, -1):  # the nearest comes last, and counts
+            there = seg + step * ahead
+            on_road = (there >= 0) & (there < SEGMENTS)
+            told = on_road & self._accidents[minute, np.where(on_road, at + step * ahead, 0)]
+            accident[told] = there[told]
         leaves = r["lane"][place] == EXIT_LANE
         price = np.where((cars > CARS_FREE) & (accident < 0) & ~leaves, 2 * (cars - CARS_FREE) ** 2, 0)
         toll = np.where(lav < LAV_MPH, price, 0)
@@ -151,8 +171,8 @@ class Rules:
         return {
             "toll": int(stays.sum()),
             "accident": int((stays & (e["accident"] >= 0)).sum()),
-            "balance": len(self._asked[2]["qid"]),
-            "expenditure": len(self._asked[3]["qid"]),
+            "balance": len(self._balances["qid"]),
+            "expenditure": len(self._expenditures["qid"]),
             "charged": int((e["toll"] > 0).sum()),
         }
 
@@ -185,7 +205,7 @@ class Rules:
         return faults
 
     def _wrong_balances(self, found: Arrays) -> list[str]:
-        asked = self._asked[2]
+        asked = self._balances
         faults, mine, theirs = _paired("balance", asked, found, ("qid", "time"))
         vid, time = asked["vid"][mine], asked["time"][mine]
         told, result_time = found["balance"][theirs], found["result_time"][theirs]
@@ -207,7 +227,7 @@ class Rules:
         return total[np.searchsorted(keys, vid * span + until, side="right")] - total[np.searchsorted(keys, vid * span, side="left")]
 
     def _wrong_expenditures(self, found: Arrays) -> list[str]:
-        asked = self._asked[3]
+        asked = self._expenditures
         faults, mine, theirs = _paired("expenditure", asked, found, ("qid", "time"))
         days = zip(*(self._history.column(name).to_pylist() for name in ("vid", "day", "xway")), strict=True)
         paid = dict(zip(days, self._history.column("toll").to_pylist(), strict=True))
