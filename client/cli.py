@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -139,7 +140,7 @@ def run(arguments: list[str] | None = None) -> int:
     except click.UsageError as error:
         if error.ctx is not None:
             click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} {error.ctx.help_option_names[0]}' for help.\n", err=True)
-        return complain(error.format_message(), error.exit_code)
+        return complain(_plainer(error.format_message()), error.exit_code)
     except click.ClickException as error:
         return complain(error.format_message(), error.exit_code)
     except MillstreamError as error:
@@ -153,6 +154,12 @@ def run(arguments: list[str] | None = None) -> int:
             return complain(f"{error.filename or 'cannot write'}: {error.strerror}")
         return complain(f"{type(error).__name__}: {error}; a fault of millstream itself, MILLSTREAM_TRACEBACK=1 shows where")
     return result if isinstance(result, int) else 0
+
+
+def _plainer(message: str) -> str:
+    """Say in plain words what click calls a float or an integer range."""
+    message = re.sub(r"is not a valid integer( range)?\.", "is not a whole number.", message)
+    return re.sub(r"is not a valid float( range)?\.", "is not a number.", message)
 
 
 def complain(text: str, exit_code: int = 1) -> int:

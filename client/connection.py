@@ -14,7 +14,7 @@ from weakref import WeakSet
 from millstream.client import data as conversion
 from millstream.client.address import parse_address, tls_context
 from millstream.client.errors import MillstreamError, NoServerHere
-from millstream.client.notebook import plan_svg, table_html
+from millstream.client.notebook import ROWS_SHOWN_MAX, plan_svg, table_html
 from millstream.client.publisher import Acknowledgement, Publisher
 from millstream.client.reconnection import Reconnection
 from millstream.client.statements import query_statement, quoted
@@ -137,6 +137,13 @@ class Answer:
     def to_pandas(self) -> Any:
         """Return the rows as a pandas frame. MillstreamError when pandas is not installed, or the rows come by subscribing."""
         return conversion.to_pandas(self.to_arrow())
+
+    def __repr__(self) -> str:
+        """Return the rows as the shell shows them, notices below: an explanation as lines, of a SHOW what a person needs first."""
+        from millstream.client.render import as_text  # only who prints an answer needs it
+
+        rows = as_text(self.to_arrow(), self.first, ROWS_SHOWN_MAX) if self.columns and not (self.continuous and not self.durable) else []
+        return "\n".join([*rows, *self.notices]) or "<an answer without rows>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: a plan as a picture, rows as a table, notices below."""

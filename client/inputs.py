@@ -67,6 +67,11 @@ class Read:
             self.lines = [line for i, line in enumerate(self.lines) if i not in bad]
 
 
+def separator_in(header: str) -> str:
+    """Return what parts the fields of CSV with this header."""
+    return chr(separator_of(header.encode()))
+
+
 class CsvInput:
     """CSV with a header, which tells the separator. Columns are found by name, or as `column_map` says; others are left out with a note."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "vertical", "csv", "json", "arrow")
 CELL_CHARACTERS_MAX = 60
+EXPLANATION = "explanation"  # the one column of what EXPLAIN answers
 BRIEF_WIDTH = 80  # of a table that a person looks at: it fits the narrowest terminal in use
 COLUMN_WIDTH_MIN = 8  # of a column that is folded to fit: below it, words cannot be read
 NAME_WIDTH_MIN = 20  # of the first column, by which rows are told apart
@@ -150,6 +151,18 @@ def aligned(heads: list[tuple[str, bool]], rows: list[list[str]]) -> list[str]:
         return GAP.join(parts).rstrip()
 
     return [line([title for title, _ in heads]), GAP.join("─" * width for width in widths), *map(line, rows)]
+
+
+def as_text(table: pa.Table, first: list[str], rows_max: int) -> list[str]:
+    """Return the lines of a table's first rows, and how many there are if that is not all. `first`: these columns alone."""
+    shown = table.slice(0, rows_max)
+    more = [f"the first {rows_max} of {table.num_rows} rows"] if table.num_rows > rows_max else []
+    if first:
+        return [*brief(shown, first), *more]
+    found = [["NULL" if value is None else value for value in row] for batch in shown.to_batches() for row in cells(batch)]
+    if shown.schema.names == [EXPLANATION]:
+        return [*(line for (line,) in found), *more]
+    return [*aligned(_columns(table.schema), found), *more]
 
 
 def brief(table: pa.Table, first: list[str], width: int = BRIEF_WIDTH) -> list[str]:

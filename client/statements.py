@@ -74,7 +74,8 @@ def policy_statement(policy: str, settings: Sequence[str] = ()) -> str:
 def _setting(setting: str) -> str:
     name, equals, value = setting.partition("=")
     if not equals or not _WORD.fullmatch(name):
-        raise ValueError(f"{setting!r} is not NAME=VALUE")
+        hint = f"; a file of your own is user:file={setting}" if setting.endswith(".py") else ""
+        raise ValueError(f"{setting!r} is not of the form NAME=VALUE{hint}")
     literal = value if _NUMBER.fullmatch(value) or value.lower() in ("true", "false") else "'" + value.replace("'", "''") + "'"
     return f"{name} = {literal}"
 

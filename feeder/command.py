@@ -92,6 +92,7 @@ def _run(options: dict[str, Any]) -> bool:
     from millstream.feeder.pace import WallClock
     from millstream.feeder.progress import progress_bar, stage, summary
     from millstream.feeder.session import spark_session, stop_on_signal
+    from millstream.feeder.sources import check_paths
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False)
@@ -100,6 +101,8 @@ def _run(options: dict[str, Any]) -> bool:
     with ExitStack() as stack:
         client = stack.enter_context(options["connect"]())
         plan = feed_plan(client, options, into, rule)
+        if options["master"].startswith("local"):
+            check_paths(plan.paths)
         with stage(console, "starting Spark"):
             session = stack.enter_context(spark_session(options["master"], brief=rule.kind != "max"))
         with stage(console, "looking through the files"):
@@ -117,4 +120,6 @@ def _run(options: dict[str, Any]) -> bool:
             result = feeding.run(prepared, client, **given)
     for line in summary(result.tally, result.refused, complete=result.complete, paced=rule.kind != "max"):
         console.print(line, soft_wrap=True)
+    if result.is_useless and options["finish"]:
+        console.print("no row was accepted, so no stream was ended: mend the files or the command, and feed again", soft_wrap=True)
     return result.complete and not result.is_useless

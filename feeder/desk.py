@@ -2,7 +2,7 @@
 
 A publisher says who it is and is told how far it came; it says when its first row is due, and once all have, each is told how late it is:
 time is counted from there, so no two machines need clocks that agree. Then it reports what was settled. In order, a publisher may send rows
-that are due up to the next row of all others; so rows reach the daemon as from one publisher, and only one of them sends at a time.
+that are due up to the next row of all others; so rows reach the server as from one publisher, and only one of them sends at a time.
 A publisher that dies is started again by Spark and takes its own place. Messages are JSON, over sockets that know a key of the feed.
 """
 
@@ -138,7 +138,7 @@ class Desk:
             rejected = sum(seat.rejected_before + seat.told.get("rejected", 0) for seat in self._seats)
             lag_ns = max((one.get("lag_ns", 0) for one in told), default=0)
             lag_ns_max = max((one.get("lag_ns_max", 0) for one in told), default=0)
-            reasons = [reason for one in told for reason in one.get("reasons", ())][:REASONS_KEPT_MAX]
+            reasons = list(dict.fromkeys(reason for one in told for reason in one.get("reasons", ())))[:REASONS_KEPT_MAX]
             return Tally(sent, sent - rejected, rejected, lag_ns, lag_ns_max, self._began_ns, self._ended_ns, reasons)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""One feed from beginning to end: ask the daemon about the streams, prepare the data on Spark, pace, report, keep the position."""
+"""One feed from beginning to end: ask the server about the streams, prepare the data on Spark, pace, report, keep the position."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ class Feed:
     position: Position
     fingerprint: str
     named: NamedRows | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether some row can be read, or there is none at all: else the streams go on, for the rows as they are once mended."""
+        return any(self.counted.rows) or not self.counted.refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ def run(
     or Spark raised.
     """
     plan = feed.plan
+    finish = finish and feed.has_rows
     pacer = Pacer(
         feed.named or client, plan.targets, feed.counted.rows, feed.position, paced=plan.rule.kind != "max", finish=finish, clock=clock
     )
@@ -155,10 +161,11 @@ def run_in_tasks(
         failure = _beside(partial(feed.job.publish, feed.counted, remote.in_task), tick, give_up)
     if failure is not None:
         raise failure
+    result = _result(feed, desk.tally())
     for target, acked, rows in zip(plan.targets, position.acked(), feed.counted.rows, strict=True):
-        if finish and acked == rows:
+        if finish and acked == rows and not result.is_useless:
             client.finish(target.stream)
-    return _result(feed, desk.tally())
+    return result
 
 
 def _beside(work: Callable[[], None], tick: Callable[[], None], give_up: Callable[[], None]) -> BaseException | None:

@@ -86,7 +86,8 @@ class WallClock:
 class Pacer:
     """Takes batches in order of arrival and publishes each row when it is due (`paced`), or at once.
 
-    `totals` are the rows of each stream there are to send altogether: a stream is finished with its last row, unless `finish` is off.
+    `totals` are the rows of each stream there are to send altogether: a stream is finished with its last row, unless `finish` is off or
+    all its rows were refused: they can then be mended and sent again.
     One of several publishers is given when their time begins (`origin_ns`, on the clock) and their `turns`.
     """
 
@@ -110,6 +111,7 @@ class Pacer:
         self._position = position
         self._paced = paced
         self._finish = finish
+        self._refused = [0] * len(self._names)
         self._clock = clock or WallClock()
         self.tally = Tally()
         self.stop = threading.Event()
@@ -177,14 +179,17 @@ class Pacer:
         tally.sent += rows.num_rows
         tally.accepted += ack.accepted
         tally.rejected += rows.num_rows - ack.accepted
-        for rejected in list(ack.rejected)[: REASONS_KEPT_MAX - len(tally.reasons)]:
-            tally.reasons.append(f"{self._names[stream]}: {rejected.reason}")
+        self._refused[stream] += rows.num_rows - ack.accepted
+        if len(tally.reasons) < REASONS_KEPT_MAX:
+            told = dict.fromkeys([*tally.reasons, *(f"{self._names[stream]}: {rejected.reason}" for rejected in ack.rejected)])
+            tally.reasons[:] = list(told)[:REASONS_KEPT_MAX]
         self._position.advance(stream, rows.num_rows)
 
     def _finish_complete(self, streams: Iterable[int]) -> None:
         acked = self._position.acked()
         for stream in streams:
-            if self._finish and acked[stream] == self._totals[stream]:
+            is_useless = 0 < acked[stream] == self._refused[stream]
+            if self._finish and acked[stream] == self._totals[stream] and not is_useless:
                 self._publisher.finish(self._names[stream])
 
 

@@ -62,7 +62,7 @@ def summary(tally: Tally, refused: dict[str, int], *, complete: bool, paced: boo
         line += f", at most {tally.lag_ns_max / NS_PER_MS:,.1f} ms late"
     lines = [line]
     if tally.rejected:
-        lines.append(f"the daemon rejected {tally.rejected:,} rows; the first reasons: {'; '.join(tally.reasons)}")
+        lines.append(f"the server refused {tally.rejected:,} row{'' if tally.rejected == 1 else 's'}: {'; '.join(tally.reasons)}")
     lines += [f"{rows:,} rows were not fed: {reason}" for reason, rows in sorted(refused.items())]
     return lines
 

@@ -1,6 +1,6 @@
 """A publisher inside one of Spark's tasks: it takes its rows in order, asks the driver's desk when they may go, and sends them itself.
 
-Each has a name of its own at the daemon, under which that keeps how many of the publisher's rows it has taken. The rows of a publisher and
+Each has a name of its own at the server, under which that keeps how many of the publisher's rows it has taken. The rows of a publisher and
 their order follow from the data and the number of publishers, so whoever takes its place after a death goes on behind those.
 """
 
@@ -26,7 +26,7 @@ REPORT_NS = 200_000_000  # between two reports while nobody waits for one
 
 @dataclass(frozen=True, slots=True)
 class RemotePublisher:
-    """What a task must know to publish. It is pickled; `connect` returns a client of the daemon's, wherever it is called."""
+    """What a task must know to publish. It is pickled; `connect` returns a client of the server's, wherever it is called."""
 
     desk: tuple[str, int]
     key: bytes

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -18,6 +18,7 @@ from millstream.feeder.errors import FeederError, SparkMissingError
 from millstream.feeder.java import find_java
 
 DEFAULT_MASTER = "local[*]"
+CANCEL_S = 0.1  # between two cancels of what runs, while it does not end
 BATCH_ROWS_MAX = 10_000  # rows of an Arrow batch: what one publish carries at most
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -42,11 +43,13 @@ def spark_session(master: str | None = None, *, brief: bool = False) -> Iterator
     """Yield a Spark session on a master (default: this machine, all cores); stop it at the end, its Java process too.
 
     `brief` saves work at the start at the price of speed later: for data that is read in seconds. Raises JavaNotFoundError,
-    SparkMissingError, or FeederError with what Spark said when it does not start.
+    SparkMissingError, or FeederError with what Spark said when it does not start. Ctrl-C ends the jobs that run on it, and then raises
+    KeyboardInterrupt.
     """
     session = start_session(master or DEFAULT_MASTER, brief=brief)
     try:
-        yield session
+        with broken_off_by_interrupt(session.sparkContext.cancelAllJobs):
+            yield session
     finally:
         stop_session(session)
 
@@ -117,6 +120,44 @@ def _stderr_aside() -> Iterator[IO[str]]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+
+
+@contextmanager
+def broken_off_by_interrupt(cancel: Callable[[], object]) -> Iterator[None]:
+    """Have SIGINT call `cancel` until the block ends, and raise KeyboardInterrupt for what it then raises. Yields once.
+
+    A handler that speaks to Java itself, as Spark's own does, breaks into what this thread is just saying to it. So a thread cancels: again
+    and again, as the next job may begin in between. A second SIGINT raises at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    done = threading.Event()
+    cancels = threading.Thread(target=_until, args=(cancel, done), name="feeder-cancel", daemon=True)
+
+    def handle(_: int, __: FrameType | None) -> None:
+        if cancels.ident is not None:
+            raise KeyboardInterrupt
+        cancels.start()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    except Exception:
+        if cancels.ident is not None:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+        done.set()
+        if cancels.ident is not None:
+            cancels.join()
+
+
+def _until(call: Callable[[], object], done: threading.Event) -> None:
+    while not done.is_set():
+        call()
+        done.wait(CANCEL_S)
 
 
 @contextmanager

@@ -5,12 +5,16 @@ Every reader also says where a row stands (path argument, file, start of its blo
 
 from __future__ import annotations
 
+import glob
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+from millstream.client.inputs import separator_in
 from millstream.feeder.errors import SourceError
 from millstream.feeder.numbering import BLOCK, FILE, SOURCE
 
@@ -39,6 +43,18 @@ class ReadOptions:
     null: str = ""
     delimiter: str | None = None
     one_line: bool = False
+
+
+def check_paths(paths: Sequence[str]) -> None:
+    """Raise SourceError for a path of this machine at which nothing is, which Spark would find out some seconds later.
+
+    Addresses, and all paths where Hadoop's settings may place them elsewhere, are left to Spark.
+    """
+    if "HADOOP_CONF_DIR" in os.environ:
+        return
+    for path in paths:
+        if re.match(r"[a-z][a-z0-9+.-]*:", path) is None and "{" not in path and not glob.glob(path) and not os.path.exists(path):
+            raise SourceError(f"there is nothing at {path}", hint="give a file, a folder or a pattern such as 'rows/*.csv'")
 
 
 def read(session: Any, paths: Sequence[str], options: ReadOptions, json_columns: Sequence[str] | None) -> Any:
@@ -122,6 +138,8 @@ def _read_csv(session: Any, path: str, options: ReadOptions) -> Any:
     delimiter = options.delimiter or ("\t" if path.lower().rstrip("*").rsplit("/", 1)[-1].split(".")[1:2] == ["tsv"] else ",")
     reader = session.read.option("header", True).option("sep", delimiter).option("quote", '"').option("escape", '"')
     names = reader.csv(path).columns
+    if options.delimiter is None and len(names) == 1 and (other := separator_in(names[0])) != delimiter:
+        return _read_csv(session, path, replace(options, delimiter=other))
     schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in [*names, BROKEN])
     reader = (
         session.read.option("header", True)

@@ -1,4 +1,4 @@
-"""The streams to feed, as the daemon describes them, and how their types are spelled in Spark."""
+"""The streams to feed, as the server describes them, and how their types are spelled in Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPARK_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """A column of a stream: its name, its type as the language spells it, whether NULL is allowed."""
+    """A column of a stream: its name, its type as the language spells it, whether a row may be without it (NULL)."""
 
     name: str
     type: str
@@ -61,11 +61,14 @@ class Target:
 
 
 def describe(client: Any, stream: str) -> Target:
-    """Return what a stream looks like, as the daemon says; MillstreamError when there is none of that name."""
+    """Return what a stream looks like, as the server says; MillstreamError when there is none of that name.
+
+    No row can be without an event time, so its column is not nullable.
+    """
     answer = client.execute(f"DESCRIBE {quoted(stream)}")
     rows = answer.rows
-    columns = tuple(TargetColumn(row["column"], row["type"], bool(row["nullable"])) for row in rows)
     event_time = next((row["column"] for row in rows if row["note"] == "event time"), None)
+    columns = tuple(TargetColumn(row["column"], row["type"], row["nullable"] and row["column"] != event_time) for row in rows)
     rule = answer.notices[0] if answer.notices else ""
     zone, unit = re.search(r"\bZONE '([^']+)'", rule), re.search(r"\bUNIT (s|ms|us|ns)\b", rule)
     return Target(stream, columns, event_time, zone.group(1) if zone else None, unit.group(1) if unit else None)

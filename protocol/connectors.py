@@ -186,3 +186,13 @@ def check_options(kind: str, given: Mapping[str, Any]) -> bool:
             of_form = f"format = '{form}' needs" if option.formats != FORMATS else f"option {name} is missing; add"
             raise OptionProblem(f"{of_form} {name} = '{option.example}'; {what} {', '.join(declared)}")
     return True
+
+
+def named_columns(kind: str, given: Mapping[str, Any]) -> list[str]:
+    """Return the columns of its stream or query that the options of a source or sink of Millstream's own name."""
+    if kind == "source":
+        return [name.strip() for name, equals, _ in (part.partition("=") for part in str(given.get("columns") or "").split(",")) if equals]
+    key = str(given.get("key") or "")
+    return {"postgres": [part.strip() for part in key.split(",") if part.strip()], "kafka": [key] if key else []}.get(
+        given["connector"], []
+    )

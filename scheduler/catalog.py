@@ -303,7 +303,11 @@ def _meant(name: str) -> str:
     from difflib import get_close_matches  # only what is refused needs it
 
     near = get_close_matches(name, CATALOG, n=1, cutoff=0.75)
-    return f"did you mean {near[0]}?" if near else "known are " + ", ".join(CATALOG)
+    return (
+        f"did you mean {near[0]}?"
+        if near
+        else f"known are {', '.join(one for one in CATALOG if one != 'user')}, and user:file=PATH for a file of your own"
+    )
 
 
 def _options(row: PolicyParts, spec: PolicySpec) -> dict[str, OptionValue]:

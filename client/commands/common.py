@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
-from millstream.client.render import BRIEF_WIDTH, FORMATS, Renderer, brief, renderer_for
+from millstream.client.render import BRIEF_WIDTH, EXPLANATION, FORMATS, Renderer, brief, renderer_for
 from millstream.client.statements import query_statement
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ SECONDS_MAX = 1e9
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 START_S_MAX = 10.0  # a busy machine may take this long to load the server
 ASK_AGAIN_S = 0.1
-EXPLANATION = "explanation"  # the one column of what EXPLAIN answers
 TOLD_ALWAYS = ("disconnected", "resumed", "shed")  # codes of notices that a pipe must not miss
 Command = TypeVar("Command", bound=Callable[..., Any])
 if TYPE_CHECKING:

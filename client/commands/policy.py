@@ -66,7 +66,7 @@ def set_(name: str, options: tuple[str, ...], connect: Connect) -> None:
     try:
         statement = policy_statement(name, options)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--set") from error
+        raise click.UsageError(str(error)) from error
     with connect() as client:
         client.execute(statement)
         courtesy(f"policy {name.partition(':')[0]} is in use")

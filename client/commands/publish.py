@@ -205,10 +205,10 @@ class Account:
             warn(f"  {reason}")
         if self.refused > len(reasons):
             warn(f"  … and {self.refused - len(reasons):,} more")
-        if self.is_useless:
+        if self.refused:
             from millstream.protocol.values.mapping import hints
 
-            for hint in hints(reasons):
+            for hint in hints(reasons, all_refused=self.is_useless):
                 warn(hint)
 
 

@@ -47,6 +47,8 @@ class FilesSource:
         self._is_folder = self._path.is_dir()
         if not self._path.exists() and not self._path.parent.is_dir():
             raise ConnectorError(f"there is no file or directory {self._path}")
+        if position is None and not self._path.exists() and not self._rotated():
+            raise ConnectorError(f"there is no file or directory {self._path} yet; it is read from its beginning once it is there")
         if position is not None:
             place = json.loads(position)
             self._name, self._offset, self._inode = place["file"], place["offset"], place["inode"]

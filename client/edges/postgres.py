@@ -120,11 +120,13 @@ class PostgresSink:
         self._statement: sql.Composed | None = None
         self._rows: list[list[Any]] = []  # written and not kept yet
         self._token = ""
+        self._names: list[str] = []
 
     def open(self, options: ConnectorOptions, token: str | None) -> str | None:
         """Connect, and return the token that the database has. The one of a connect process may be another database's."""
         self._name = options.name
-        self._table = _table(options.text("table"))
+        self._table_name = options.text("table")
+        self._table = _table(self._table_name)
         key = options.maybe("key")
         self._key = [] if key is None else [part.strip() for part in key.split(",")]
         self._connection = _connected(options)
@@ -138,7 +140,7 @@ class PostgresSink:
         """Take rows into the next transaction."""
         names = batch.schema.names
         if self._statement is None:
-            self._statement = self._insert(names)
+            self._statement, self._names = self._insert(names), names
         rows = rows_of(batch)
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if pa.types.is_nested(field.type.value_type if pa.types.is_list(field.type) else field.type):  # other lists are arrays
@@ -168,9 +170,17 @@ class PostgresSink:
         assert self._connection is not None
         assert self._statement is not None
         upsert = sql.SQL("INSERT INTO {} VALUES (%s, %s) ON CONFLICT (sink) DO UPDATE SET token = excluded.token").format(TOKENS)
-        with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany(self._statement, rows)
-            cursor.execute(upsert, (self._name, self._token))
+        try:
+            with self._connection.transaction(), self._connection.cursor() as cursor:
+                cursor.executemany(self._statement, rows)
+                cursor.execute(upsert, (self._name, self._token))
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.InvalidColumnReference) as error:
+            raise ConnectorError(f"{str(error).splitlines()[0]}; {self._wanted()}") from None
+
+    def _wanted(self) -> str:
+        """Say what the table must have."""
+        unique = f", and PRIMARY KEY or UNIQUE ({', '.join(self._key)})" if self._key else ""
+        return f"table {self._table_name} must have the columns {', '.join(self._names)}{unique}"
 
     def close(self) -> None:
         """Disconnect."""

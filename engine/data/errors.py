@@ -69,6 +69,13 @@ class ColumnMissing(InvalidDefinition):
     """A file lacks a column of its stream that must have a value."""
 
 
+class StreamEnded(InvalidDefinition):
+    """Rows for a stream that takes no more."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream} has ended", hint="DROP STREAM and CREATE STREAM begin it anew")
+
+
 class SharingLost(InvalidDefinition):
     """A query was planned to share an operator that rows have reached since; it must be planned again."""
 

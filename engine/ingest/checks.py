@@ -156,7 +156,8 @@ def unit_needed(number: object) -> str:
             rounded = " ROUND" if unit == "ns" else ""
             return (
                 f"{shown} is a number without a unit: as {unit} it would be {format_timestamp(us)}; declare the column BIGINT with "
-                f"TIMESTAMP BY … UNIT {unit}{rounded}, write the time as text, or say how a file writes it: --time-format {unit}"
+                f"TIMESTAMP BY … UNIT {unit}{rounded}, write the time as text, or say what it counts: --time-format {unit} "
+                f"for a file, time_unit = '{unit}' for a source"
             )
     return f"{shown} is a number without a unit: declare the column BIGINT with TIMESTAMP BY … UNIT s, ms or us, or write the time as text"
 

@@ -15,6 +15,8 @@ from millstream.engine.ingest.csv_text import BYTE_ORDER_MARK, shift_places
 from millstream.protocol.values.json_values import read_json
 
 LINE_BYTES_MAX = 64 * 1024 * 1024  # a longer line is refused, its rest skipped
+MADE_LINES = {b"[": "jq -c '.[]'", b"{": "jq -c ."}
+"""What makes JSON lines of a file that begins with such a line."""
 REFUSED_ROW: dict[str, Any] = {}
 
 
@@ -24,6 +26,11 @@ def parse_line(line: bytes) -> Any:
         value = read_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"invalid UTF-8 at byte {error.start}") from error
+    except ValueError:
+        begun = line.strip()
+        if begun in MADE_LINES:
+            raise ValueError(f"a row is one line, and this value goes on in the next; {MADE_LINES[begun]} FILE makes lines of it") from None
+        raise
     if not isinstance(value, dict | list):
         raise ValueError("a line must hold a JSON object or array")  # noqa: TRY004 - a fault of the data, not of the caller
     return value

@@ -99,12 +99,15 @@ class Reader:
         return f"row {index + 1}" if line is None else f"line {line}"
 
 
-def check_columns(name: str, names: Sequence[str], coercer: Coercer) -> None:
-    """Raise InvalidDefinition when no row can be good, because the file lacks a column that every row needs."""
+FIRST_LINE = "a CSV file begins with a line of column names, and here that is"
+
+
+def check_columns(name: str, names: Sequence[str], coercer: Coercer, lead: str = "it has") -> None:
+    """Raise InvalidDefinition when no row can be good, because the file lacks a column that every row needs; `lead` its names."""
     places, _ = coercer.match(names)
     for column_field in coercer.schema.fields:
         if column_field.name not in places and is_needed(column_field, coercer.definition):
-            raise ColumnMissing(f"{name} has no column {column_field.name}", hint=f"it has {', '.join(names) or 'none'}")
+            raise ColumnMissing(f"{name} has no column {column_field.name}", hint=f"{lead} {', '.join(names) or 'none'}")
 
 
 def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coerced]:
@@ -118,7 +121,7 @@ def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coe
 
 
 def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str | None = None) -> Iterator[Coerced]:
-    parser = CsvParser(coercer, delimiter=delimiter, on_header=lambda names: check_columns(name, names, coercer))
+    parser = CsvParser(coercer, delimiter=delimiter, on_header=lambda names: check_columns(name, names, coercer, FIRST_LINE))
     yield from _pieces(file, parser)
     if parser.names is None:
         raise SyntaxProblem(f"{name} is empty", hint="a CSV file begins with a line of column names")

@@ -125,7 +125,11 @@ STATEMENTS = (
     ("\\ …", "PostgreSQL", "write SHOW STREAMS, SHOW QUERIES or DESCRIBE name; the shell's own commands stand in its help"),
     ("HELP", "PostgreSQL, ksqlDB", "start the shell with millstream sql and write help there, or see docs/language.md"),
     ("STOP JOB", "Flink", "write STOP QUERY name"),
-    ("SHOW VIEWS", "Flink, Spark", "write SHOW STREAMS, which lists derived streams too"),
+    (
+        "SHOW VIEWS | SHOW MATERIALIZED",
+        "Flink, Spark",
+        "write SHOW QUERIES for materialized views, SHOW STREAMS for derived streams",
+    ),
     ("SHOW COLUMNS | SHOW CREATE | SHOW FIELD | SHOW TAG | SHOW SERIES", "Flink, Spark, InfluxDB", "write DESCRIBE name"),
     ("SHOW CONTINUOUS", "InfluxDB", "write SHOW QUERIES"),
     ("DESCRIBE EXTENDED | DESCRIBE FORMATTED", "Flink, ksqlDB, Spark", "write DESCRIBE name, or EXPLAIN name for a query"),

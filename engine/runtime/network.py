@@ -16,7 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.engine.data.column import Column
-from millstream.engine.data.errors import BoundReached, InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
+from millstream.engine.data.errors import (
+    BoundReached,
+    InUse,
+    InvalidDefinition,
+    NameTaken,
+    SharingLost,
+    StreamEnded,
+    UnknownName,
+    Unsupported,
+)
 from millstream.engine.data.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId
 from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.train import Train
@@ -439,7 +448,7 @@ class Network:
         """Let in one chunk of checked rows (at least one). `arrival_ns` is monotonic, `now_us` the processing clock since 1970."""
         source = self._source(stream)
         if source.ended:
-            raise InvalidDefinition(f"stream {stream} has ended")
+            raise StreamEnded(stream)
         if source.table is not None:
             columns = source.table.with_op(columns)
         if self.placement is not None:

@@ -204,7 +204,7 @@ class SparkScript:
                 self._told.add(stream)
                 self.messages.append(note)
             if note is not None and not any(f.rows for f in facts if f.stream == stream):
-                raise SourceError(note, hint="; ".join(hints([note])))
+                raise SourceError(note, hint="; ".join(hints([note], all_refused=True)))
         return placement_of(definitions, facts, {})
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 QUOTE, LINE_FEED, CARRIAGE_RETURN = 34, 10, 13
 COMMA = ord(",")
-OTHER_SEPARATORS = b";\t"  # of programs in countries that write 0,5; and of spreadsheets
+OTHER_SEPARATORS = b";\t|"  # of programs in countries that write 0,5; of spreadsheets; of databases
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # a quoted field longer than this counts as never closed
 
 _QUOTED = re.compile(rb'"((?:[^"]|"")*+)"')
@@ -47,7 +47,7 @@ class Bounds:
 
 
 def separator_of(data: bytes) -> int:
-    """Return what parts the fields of text whose first line is a header: a comma, or where it has none a semicolon or a tab."""
+    """Return what parts the fields of text whose first line is a header: a comma, or where it has none a semicolon, a tab or a bar."""
     header = data.lstrip(b"\r\n").partition(b"\n")[0]
     return COMMA if b"," in header else next((one for one in OTHER_SEPARATORS if one in header), COMMA)
 

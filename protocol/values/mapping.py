@@ -27,14 +27,19 @@ Columns = Mapping[str, str]
 
 TIME_FORMAT_HINT = "--time-format says how a file writes times, as in --time-format '%d.%m.%Y %H:%M'"
 DECIMAL_HINT = "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one"
+NULL_HINT = "an empty field is NULL: sed 's#N/A##g' FILE makes one of N/A"
+_NO_VALUE = re.compile(r"'(N/A|NA|NULL|null|None|none|nan|NaN|-)' is not ")
+UTF8_HINT = "a file is read as UTF-8; of one in Latin-1, iconv -f latin1 -t utf-8 FILE makes that"
 _DECIMAL_COMMA = re.compile(r"'[+-]?\d+,\d+' is not DOUBLE")
 
 
-def hints(reasons: Sequence[str]) -> list[str]:
-    """Return what may help where all rows of a file were refused for such reasons."""
-    found = [(MAP_HINT, any(reason.endswith("is missing") for reason in reasons))]
-    found.append((TIME_FORMAT_HINT, any(" is not TIMESTAMP (" in reason for reason in reasons)))
+def hints(reasons: Sequence[str], *, all_refused: bool) -> list[str]:
+    """Return what may help where rows of a file, or all of them, were refused for such reasons."""
+    found = [(MAP_HINT, all_refused and any(reason.endswith("is missing") for reason in reasons))]
+    found.append((TIME_FORMAT_HINT, all_refused and any(" is not TIMESTAMP (" in reason for reason in reasons)))
     found.append((DECIMAL_HINT, any(_DECIMAL_COMMA.search(reason) for reason in reasons)))
+    found.append((NULL_HINT, any(_NO_VALUE.search(reason) for reason in reasons)))
+    found.append((UTF8_HINT, any("invalid UTF-8" in reason for reason in reasons)))
     return [hint for hint, helps in found if helps]
 
 

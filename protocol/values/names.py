@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+CHANGE_NOTE = "+ adds the row, - takes it back"
+"""What DESCRIBE says of the column `op` of a change log."""
 MAP_HINT = "--map COLUMN=FILE_COLUMN fills a column from one of another name in the file"
 
 

@@ -255,7 +255,7 @@ def _reason(objective: AdviceMeasure, present: str, plain: Finding | None, findi
         return f"the load has {results:.0f} results, too few to tell policies apart"
     policies = [one for one in findings if not one.apart and one.policy != present]
     if not policies:
-        return "there was no time to check another policy"
+        return "there was no time to check another policy (--minutes gives more)"
     best = max(policies, key=lambda one: (one.gain.share, one.policy))
     gain, told = best.gain, f"{best.policy} did best, with a gain of {best.gain.share:.1%} ± {best.gain.ci95:.1%}"
     if gain.surely < NOISE:

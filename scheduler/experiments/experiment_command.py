@@ -125,7 +125,8 @@ def _run_own(
 
 
 def _progress(done: int, total: int, case: ExperimentCase) -> None:
-    click.echo(f"{done}/{total} {case.key[:160]}", err=True)
+    told = " ".join(f"{name}={value}" for name, value in case.parameters.items() if name != "path")
+    click.echo(f"{done}/{total} {case.function.partition(':')[0]} {told[:160]}", err=True)
 
 
 @experiment.command("document")

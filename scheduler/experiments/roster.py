@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 
@@ -75,7 +76,8 @@ def home(name: str) -> str:
         return f"millstream.scheduler.experiments.scenarios.{_HOMES.get(name, name.replace('-', '_'))}"
     for entry in entry_points(group=GROUP, name=name):
         return entry.module
-    raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
+    near = get_close_matches(name, names(), n=1, cutoff=0.75)
+    raise SimulationError(f"unknown experiment '{name}'", hint=f"did you mean {near[0]}?" if near else "known are " + ", ".join(names()))
 
 
 def load(name: str) -> Scenario:

@@ -125,5 +125,6 @@ def _only_ranking(module: ModuleType) -> type[UnitRanking]:
     rank = {one for one in own if callable(getattr(one, "rank", None))}
     found = [one for one in rank if not any(other is not one and issubclass(other, one) for other in rank)]
     if len(found) != 1:
-        raise PolicyError(f"it defines {len(found)} classes with a method rank, not one")
+        told = f"{len(found)} classes" if found else "no class"
+        raise PolicyError(f"it defines {told} with a method rank(self, unit, now_ns); a policy is one such class")
     return found[0]

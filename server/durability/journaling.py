@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.data.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.errors import StreamEnded, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.durability import checkpoints
@@ -222,7 +222,7 @@ class Journaling:
         if source is None:
             raise UnknownName(f"there is no stream {name}")
         if source.ended:
-            raise InvalidDefinition(f"stream {name} has ended")
+            raise StreamEnded(name)
         if source.table is not None:
             columns = source.table.with_op(columns)
         if source.idle:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.arrow import column_to_arrow
 from millstream.engine.data.column import Column
-from millstream.engine.data.errors import EngineError, InvalidDefinition, UnknownName
+from millstream.engine.data.errors import EngineError, StreamEnded, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array
@@ -269,7 +269,7 @@ class StreamIntake:
         shed: dict[str, int] = {}
         with self.host.network.ingress.lock:
             if self.is_ending:
-                raise InvalidDefinition(f"stream {self.name} has ended")
+                raise StreamEnded(self.name)
             taken_back: list[Callable[[], None]] = []
             lost = partial(self._lost, columns, self._is_feeding, self.fed, taken_back)
             self.produced = produced

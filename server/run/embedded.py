@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import ColumnMissing, EngineError
+from millstream.engine.data.nearest import SHOWN_RELATIONS
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
 from millstream.engine.flow.sources import MergedPart
@@ -89,7 +90,8 @@ def run_replay(replay: Replay) -> ReplayOutcome:
     try:
         _Run(replay, outcomes).run()
     except (EngineError, SchedulerError, ServerError) as error:
-        outcomes.failure = str(error)
+        # There is nothing to list in a script.
+        outcomes.failure = str(error).replace(SHOWN_RELATIONS, "CREATE STREAM makes one, or an input of that name does")
     return outcomes
 
 
@@ -121,7 +123,7 @@ class _Run:
         self.shown: list[str | NamedResult] = []
         self.owner = object()
         self.bare = 0
-        self.hints: set[str] = set()  # options that may help where all rows of a file were refused
+        self.hints: set[str] = set()  # what may help where rows were refused
         self.came: dict[str, tuple[int, int]] = {}  # by stream: rows offered, rows refused
 
     def _runtime(self, executor: Any, network: Any, told: Any, policy: PolicySpec) -> Runtime:
@@ -194,10 +196,10 @@ class _Run:
             for file in files:
                 self.outcomes.messages += file.told()
                 self._came(file.intake.name, file.rows, file.refused)
-                if file.rows == file.refused:
-                    from millstream.protocol.values.mapping import hints  # only a failed run needs it
+                if file.refused:
+                    from millstream.protocol.values.mapping import hints  # few runs need it
 
-                    self.hints.update(hints([reason for _, reason in file.first_refusals]))
+                    self.hints.update(hints([reason for _, reason in file.first_refusals], all_refused=file.rows == file.refused))
 
     def _column_maps(self, intakes: Sequence[StreamIntake]) -> dict[str, ColumnMap]:
         if not (self.replay.maps or self.replay.time_formats):

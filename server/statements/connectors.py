@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +45,12 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
     if host.runtime.scheduler is None:
         raise Unsupported(f"a run in virtual time has no {kind.noun}s", hint="create it on a running server")
     if not context.restoring:  # queries come back later
-        if kind is ConnectorKind.SOURCE:
-            host.intake(definition.target)
-        else:
-            host.queries.get(definition.target)
-        note = _checked(definition)
+        schema = (
+            host.intake(definition.target).definition.schema
+            if kind is ConnectorKind.SOURCE
+            else host.queries.get(definition.target).planned.physical.schema
+        )
+        note = _checked(definition, [field.name for field in schema.fields])
     if statement.or_replace and found is not None:
         from millstream.server.statements.replacing import replace_connector  # loaded by the first that is replaced
 
@@ -67,14 +68,21 @@ def create_connector(host: EngineHost, statement: CreateConnector, context: Cont
     return said(f"{kind.noun} {name} created; SHOW {kind.value}S says how it fares{note}")
 
 
-def _checked(definition: ConnectorDefinition) -> str:
-    """Check the options of a connector of Millstream's own; return what is to be said of another. InvalidDefinition when they cannot be."""
-    from millstream.protocol.connectors import OF_KIND, OptionProblem, check_options  # loaded by the first that is created
+def _checked(definition: ConnectorDefinition, columns: Sequence[str]) -> str:
+    """Check the options of a connector of Millstream's own, and that the columns that they name are among those of its stream or query.
+
+    Returns what is to be said of another connector. InvalidDefinition when an option cannot be.
+    """
+    from millstream.protocol.connectors import OF_KIND, OptionProblem, check_options, named_columns  # loaded by the first that is created
 
     kind = definition.kind.noun
     given = {name: None if isinstance(value, EnvironmentName) else value for name, value in definition.options}
     try:
         if check_options(kind, given):
+            strange = next((name for name in named_columns(kind, given) if name not in columns), None)
+            if strange is not None:
+                hint = near_or_listed(strange, columns, "columns")
+                raise InvalidDefinition(f"{kind} {definition.name}: {definition.target} has no column {strange}", hint=hint)
             return ""
     except OptionProblem as problem:
         hint = did_you_mean(problem.unknown, problem.known) if problem.unknown else None

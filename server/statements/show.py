@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.schema import ArchiveRule, Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.statements import ClassDefinition, ConnectorKind, Describe, ObjectKind, Show, ShowWhat
 from millstream.engine.runtime.bill import bills
+from millstream.protocol.values.names import CHANGE_NOTE
 from millstream.scheduler import catalog as policies
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import MeasuresReport, OutputReport
@@ -395,7 +397,9 @@ def describe(host: EngineHost, statement: Describe, context: Context) -> Outcome
     name, kind = statement.name.text, statement.kind
     found = host.catalog.find(name) if kind in (None, ObjectKind.STREAM, ObjectKind.TABLE) else None
     if kind is ObjectKind.QUERY or (kind is None and found is None and host.queries.find(name) is not None):
-        return _columns(host.queries.get(name).planned.physical.schema, None)
+        physical = host.queries.get(name).planned.physical
+        change = None if physical.change_kind is None else physical.schema.fields[physical.change_kind].name
+        return _columns(physical.schema, None, {} if change is None else {change: CHANGE_NOTE})
     if kind is ObjectKind.CLASS or (kind is None and found is None and host.catalog.find_class(name) is not None):
         return _class(host.catalog.query_class(name))
     function = host.catalog.find_function(name) if found is None and kind in (None, ObjectKind.FUNCTION) else None
@@ -412,9 +416,8 @@ def _class(found: ClassDefinition) -> Outcome:
     return table([("property", "TEXT"), ("value", "TEXT")], rows)
 
 
-def _columns(schema: Schema, relation: object) -> Outcome:
+def _columns(schema: Schema, relation: object, notes: Mapping[str | None, str] = MappingProxyType({})) -> Outcome:
     """Return a row a column, and of a stream or table one line with its clauses."""
-    notes: dict[str | None, str] = {}
     notices: tuple[str, ...] = ()
     if isinstance(relation, StreamDefinition):
         notes, notices = {relation.time.column: "event time"}, (time_rule(relation),)

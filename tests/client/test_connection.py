@@ -49,6 +49,16 @@ async def test_a_statement_is_answered_with_rows_notices_and_info(server: FakeSe
     answer = await ms.execute("SHOW QUERIES")
     assert answer.rows[0] == {"name": "q1", "total": "1.50", "at": 0}
     assert (len(answer), answer.notices, answer.query and answer.query.name) == (2, ["two"], "q1")
+    answer.first = ["name"]
+    assert repr(answer).splitlines() == ["name", "────", "q1", "q2", "two"]
+    answer.first = []
+    assert repr(answer).splitlines() == [
+        "name  total  at",
+        "────  ─────  ────────────────────",
+        "q1     1.50  1970-01-01T00:00:00Z",
+        "q2     NULL  NULL",
+        "two",
+    ]
     arrow = answer.to_arrow()
     assert arrow.column("total").to_pylist() == [Decimal("1.50"), None]
     assert arrow.column("at").to_pylist() == [dt.datetime(1970, 1, 1, tzinfo=dt.UTC), None]

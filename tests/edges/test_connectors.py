@@ -78,6 +78,18 @@ def test_csv_files_have_a_header_and_a_bad_place_is_named(tmp_path: Path) -> Non
         FilesSource().open(ConnectorOptions("x", {"path": str(tmp_path / "no" / "such")}), None)
 
 
+def test_a_file_that_is_not_there_yet_is_told_and_read_from_its_beginning_once_it_is(tmp_path: Path) -> None:
+    options = ConnectorOptions("x", {"path": str(tmp_path / "app.log")})
+    source = FilesSource()
+    with pytest.raises(ConnectorError, match=r"no file or directory .*app\.log yet; it is read from its beginning"):
+        source.open(options, None)
+    (tmp_path / "app.log.1").write_text('{"v": 1}\n')  # it came, and was rotated at once
+    source.open(options, None)
+    assert (found := source.read(1.0)) is not None
+    assert [message.value for message in found.messages] == [b'{"v": 1}']
+    source.close()
+
+
 def test_empty_files_are_passed_however_many_they_are(tmp_path: Path) -> None:
     for number in range(sys.getrecursionlimit()):
         (tmp_path / f"{number:05}").touch()
@@ -219,6 +231,18 @@ def test_postgres(database: str) -> None:
         sink.write(pa.record_batch(parts), "token")
         sink.flush()
         sink.close()
+        client.execute("CREATE TABLE other (w BIGINT)")
+        for table, key, said in (
+            ("nothere", None, r"relation .* does not exist; table nothere must have the columns v$"),
+            ("other", None, r"column .* does not exist; table other must have the columns v$"),
+            ("results", "v", r"table results must have the columns v, and PRIMARY KEY or UNIQUE \(v\)$"),
+        ):
+            sink = find("sink", "postgres")()
+            sink.open(ConnectorOptions("wrong", {"url": database, "table": table} | ({"key": key} if key else {})), None)
+            sink.write(pa.record_batch({"v": [1]}), "token")
+            with pytest.raises(ConnectorError, match=said):
+                sink.flush()
+            sink.close()
         wanted = [({"x": "NaN", "b": "\\x0a"}, "{1,NaN}", [{"y": 1}]), (None, None, [])]
         assert client.execute("SELECT s, l::text, m FROM nested").fetchall() == wanted
     with socket.socket() as taken:

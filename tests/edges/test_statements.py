@@ -263,3 +263,29 @@ def test_a_source_that_is_never_idle_tells_its_lag_and_how_old_what_waits_is(mon
     source._move(SimpleNamespace(publisher=lambda *_, **__: publisher), busy, ConnectorOptions("x", {}))  # type: ignore[arg-type]
     assert busy.told == [None, 2.5, 2.5, 2.5]
     assert (source.report()["lag_messages"], source.report()["lag_s"]) == (0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            SOURCE.replace("password", "columns = 'v = payload.v, w = topic[1]', password"),
+            "source plant: s has no column w; the columns are v",
+        ),
+        (SINK.replace("'alerts')", "'alerts', key = 'v, vv')"), "sink alerts: hot has no column vv; did you mean v"),
+        (
+            "CREATE SINK alerts FROM hot WITH (connector = 'kafka', url = 'kafka://a:1', topic = 't', key = 'room')",
+            "sink alerts: hot has no column room; the columns are v",
+        ),
+    ],
+)
+def test_a_column_that_the_stream_or_query_has_not_is_refused_at_create(statement: str, message: str) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        for text in ("CREATE STREAM s (v BIGINT)", "CREATE QUERY hot AS SELECT v FROM s"):
+            await client.execute(text)
+        with pytest.raises(MillstreamError, match=message):
+            await client.execute(statement)
+        await client.execute(SINK.replace("'alerts')", "'alerts', key = 'v')"))
+
+    run(test, connectors=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ from millstream.feeder.pace import Tally
 from millstream.feeder.position import Position, load_position
 from millstream.feeder.progress import achieved, progress_bar, stage, summary
 from millstream.feeder.rates import constant
-from millstream.feeder.session import stop_on_signal
+from millstream.feeder.session import broken_off_by_interrupt, stop_on_signal
+from millstream.feeder.sources import check_paths
 from millstream.feeder.targets import common_columns, quoted, split_stream_name
 from rich.console import Console
 
@@ -88,6 +90,42 @@ def test_a_failure_of_spark_reaches_the_caller() -> None:
         feeding.run(prepared(ReadyJob(arriving([(0, 1, 0)]), SourceError("gone")), 2), FakeDaemon())
 
 
+def test_a_feed_of_which_no_row_can_be_read_ends_no_stream() -> None:
+    daemon = FakeDaemon()
+    result = feeding.run(prepared(ReadyJob(), 0), daemon)
+    assert (result.is_useless, daemon.finished) == (True, [])
+
+
+@pytest.mark.parametrize("paths", [["nothere"], ["*.csv", "gone-*.parquet"]])
+def test_a_path_at_which_nothing_is_is_refused_before_spark_starts(
+    paths: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").touch()
+    with pytest.raises(SourceError, match=f"nothing at {re.escape(paths[-1])}"):
+        check_paths(paths)
+    check_paths(["rows.csv", "*.csv", ".", "s3a://bucket/rows", "{rows,more}.csv"])
+    monkeypatch.setenv("HADOOP_CONF_DIR", "there")
+    check_paths(paths)
+
+
+def test_an_interrupt_cancels_what_runs_until_it_ends_and_is_raised_then() -> None:
+    cancelled = threading.Semaphore(0)
+    before = signal.getsignal(signal.SIGINT)
+
+    def job() -> None:
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(2):
+            assert cancelled.acquire(timeout=10)
+        raise SourceError("the job was cancelled")
+
+    with pytest.raises(KeyboardInterrupt), broken_off_by_interrupt(cancelled.release):
+        job()
+    assert signal.getsignal(signal.SIGINT) is before
+    with pytest.raises(SourceError, match="gone"), broken_off_by_interrupt(cancelled.release):
+        raise SourceError("gone")
+
+
 def test_the_first_signal_stops_the_feed_after_what_is_under_way() -> None:
     daemon = FakeDaemon()
 
@@ -121,7 +159,7 @@ def test_the_closing_lines_say_what_was_not_fed_and_why() -> None:
     tally = Tally(sent=3_000, rejected=2, started_ns=0, ended_ns=1_500_000_000, lag_ns_max=2_500_000, reasons=["a: no"])
     assert summary(tally, {"column v is not a BIGINT": 4}, complete=True, paced=True) == [
         "fed 3,000 rows in 1.5 s (2,000 rows/s), at most 2.5 ms late",
-        "the daemon rejected 2 rows; the first reasons: a: no",
+        "the server refused 2 rows: a: no",
         "4 rows were not fed: column v is not a BIGINT",
     ]
     assert summary(Tally(), {}, complete=False, paced=True) == ["stopped after 0 rows in 0.0 s (0 rows/s)"]

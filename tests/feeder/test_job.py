@@ -158,6 +158,12 @@ def test_an_integer_time_counts_in_the_unit_of_the_stream(spark: Any, tmp_path: 
     assert values(found, ARRIVAL) == [0, 250_000_000]
 
 
+def test_csv_whose_header_has_no_comma_is_read_by_what_it_has(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "sheet.csv").write_text("v;w\n1;0,5\n2;1\n", "utf-8")
+    found, _ = fed(spark, plan(tmp_path / "sheet.csv", target("s", "v BIGINT, w TEXT")))
+    assert [(row["v"], row["w"]) for row in found] == [(1, "0,5"), (2, "1")]
+
+
 def test_csv_keeps_what_quoting_says(spark: Any, tmp_path: Path) -> None:
     text = '\ufeffid,s\r\n1,"a,b"\r\n2,"line1\nline2"\r\n3,""\r\n4,\r\n5,"say ""hi"""\r\n6,"x",\r\n7,last'
     (tmp_path / "quirks.csv").write_bytes(text.encode())

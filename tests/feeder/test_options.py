@@ -20,7 +20,7 @@ class Described:
             (),
             {
                 "rows": [
-                    {"column": "ts", "type": "BIGINT", "nullable": False, "note": "event time"},
+                    {"column": "ts", "type": "BIGINT", "nullable": True, "note": "event time"},
                     {"column": "v", "type": "TEXT", "nullable": True, "note": None},
                 ],
                 "notices": ["TIMESTAMP BY ts UNIT ms ZONE 'Asia/Kolkata' LATE DROP"],

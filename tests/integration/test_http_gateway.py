@@ -236,6 +236,7 @@ def test_statements_answer_and_their_errors_name_the_place() -> None:
         assert (await client.get("/v1/tables/none")).json()["code"] == "unknown_name"
         missing = await client.get("/v1/nothing")
         assert (missing.status_code, missing.json()["code"]) == (404, "unknown_name")
+        assert missing.json()["hint"] == "/v1/openapi.json describes what can be asked"
         wrong = await client.delete("/v1/sql")
         assert (wrong.status_code, "POST" in wrong.headers["allow"]) == (405, True)
 

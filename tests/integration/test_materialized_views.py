@@ -46,6 +46,8 @@ def test_a_view_has_what_stands_at_once_and_follows_its_tables(workers: int) -> 
         await client.execute(f"CREATE MATERIALIZED VIEW places AS {WHERE}")
         await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
         await check(client, "SELECT * FROM places", [("north", None), ("south", "AT")])
+        described = [(row["column"], row["note"]) for row in (await client.execute("DESCRIBE sold")).rows]
+        assert described == [("shop", None), ("total", None), ("op", "+ adds the row, - takes it back")]
         places = await client.subscribe("places")
         await client.publish("shops", [{"shop": "south", "town": "Graz", "op": "-"}, {"shop": "north", "town": "Graz", "op": "+"}])
         found = await rows_of(places, 3)

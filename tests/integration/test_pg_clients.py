@@ -267,6 +267,17 @@ def test_a_grafana_panels_queries_are_answered() -> None:
     with_table(test)
 
 
+def test_the_catalogue_has_the_columns_that_a_select_from_a_view_gives() -> None:
+    async def test(gateway: Gateway) -> None:
+        peer = await gateway.peer()
+        await peer.ask(SimpleQuery("CREATE MATERIALIZED VIEW cheap AS SELECT item, price FROM prices WHERE price < 4"))
+        asked = "SELECT column_name FROM information_schema.columns WHERE table_name = 'cheap' ORDER BY ordinal_position"
+        assert values(await peer.ask(SimpleQuery(asked))) == [["item"], ["price"]]
+        await peer.close()
+
+    with_table(test)
+
+
 def test_a_peer_cannot_hold_or_change_the_private_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(gateway: Gateway) -> None:
         peer = await gateway.peer()

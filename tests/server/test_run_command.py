@@ -73,6 +73,11 @@ def test_rows_of_one_stream_from_several_files_come_by_event_time(tmp_path: Path
     assert not wanted.stderr
 
 
+def test_a_script_that_reads_what_is_not_there_is_told_what_makes_it(files: Path) -> None:
+    found = run(files, STREAM + "SELECT v FROM elsewhere;", *with_rows(files))
+    assert "column 15); CREATE STREAM makes one, or an input of that name does" in found.stderr
+
+
 def test_one_result_stands_alone_and_several_stand_under_their_names(files: Path) -> None:
     one = run(files, STREAM + "SELECT v FROM s;", *with_rows(files), "--format", "json")
     assert (one.exit_code, one.stdout, one.stderr) == (0, '{"v": 10}\n{"v": 20}\n', "")
@@ -300,18 +305,41 @@ def test_a_map_without_an_input_says_what_is_missing(files: Path) -> None:
     assert told == "Error: --time-format: there is no stream that a file fills: --input STREAM=FILE names both\n"
 
 
-@pytest.mark.parametrize("separator", [";", "\t"])
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_the_header_of_a_csv_file_tells_its_separator(files: Path, separator: str) -> None:
     (files / "sheet.csv").write_text(f'ts{separator}v\n1{separator}"2"\n2{separator}3,5\n', "utf-8")
     found = run(files, "CREATE STREAM s (ts BIGINT, v TEXT) TIMESTAMP BY ts UNIT s;\nSELECT v FROM s;", *with_rows(files, "sheet.csv"))
     assert found.stdout.splitlines()[2:4] == ["2", "3,5"]
 
 
-def test_numbers_with_a_decimal_comma_get_a_hint(files: Path) -> None:
-    (files / "sheet.csv").write_text("ts;x\n1;0,5\n2;1,5\n", "utf-8")
-    found = run(files, "CREATE STREAM s (ts BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT s;\nSELECT x FROM s;", *with_rows(files, "sheet.csv"))
-    assert found.exit_code == 1
-    assert "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one" in found.stderr
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        (
+            "sheet.csv",
+            b"ts;x\n1;0,5\n2;1,5\n",
+            "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one",
+        ),
+        ("some.csv", b"ts;x\n1;0,5\n2;1\n", "a DOUBLE has a decimal point; of a file with ; between its fields, tr , . < FILE makes one"),
+        ("gaps.csv", b"ts,x\n1,N/A\n2,1\n", "an empty field is NULL: sed 's#N/A##g' FILE makes one of N/A"),
+        ("west.csv", b"ts,x,t\n1,1,\xe9t\xe9\n2,1,t\n", "of one in Latin-1, iconv -f latin1 -t utf-8 FILE makes that"),
+        (
+            "array.json",
+            b'[\n{"ts": 1, "x": 1},\n{"ts": 2, "x": 1}\n]\n',
+            "this value goes on in the next; jq -c '.[]' FILE makes lines of it",
+        ),
+        ("wide.json", b'{\n  "ts": 1,\n  "x": 1\n}\n', "this value goes on in the next; jq -c . FILE makes lines of it"),
+        (
+            "bare.csv",
+            b"1,5.5\n2,6.5\n",
+            "bare.csv has no column ts; a CSV file begins with a line of column names, and here that is 1, 5.5",
+        ),
+    ],
+)
+def test_rows_in_another_form_are_refused_with_the_mend(files: Path, name: str, content: bytes, hint: str) -> None:
+    (files / name).write_bytes(content)
+    script = "CREATE STREAM s (ts BIGINT, x DOUBLE, t TEXT) TIMESTAMP BY ts UNIT s;\nSELECT x FROM s;"
+    assert hint in run(files, script, *with_rows(files, name)).stderr
 
 
 def test_what_holds_for_many_files_is_said_once(files: Path) -> None:

@@ -88,6 +88,8 @@ def test_an_order_is_strict_unless_a_tolerance_is_given() -> None:
 
 
 def test_an_unknown_experiment_is_refused() -> None:
+    with pytest.raises(SimulationError, match="unknown experiment 's-respons'; did you mean s-response"):
+        load("s-respons")
     with pytest.raises(SimulationError, match="unknown experiment 's-speed'"):
         load("s-speed")
 

@@ -150,7 +150,8 @@ def _misasked(_: Request[Any, Any, Any], error: HTTPException) -> Response[Probl
     code = {404: "unknown_name", 413: "limit", 415: "media"}.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     faults = error.extra if isinstance(error.extra, list) else []
     said = [f"{one.get('key')}: {one.get('message')}" for one in faults if isinstance(one, dict)]
-    response = _problem(error.status_code, Problem(code, "; ".join([error.detail, *said])))
+    hint = "/v1/openapi.json describes what can be asked" if error.status_code in (404, 405) else None
+    response = _problem(error.status_code, Problem(code, "; ".join([error.detail, *said]), hint))
     for name, value in (error.headers or {}).items():
         response.headers[name] = value
     return response

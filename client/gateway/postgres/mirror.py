@@ -27,6 +27,7 @@ from millstream.client.gateway.postgres.sqlstates import CONNECTION_FAILURE, UNS
 from millstream.client.gateway.postgres.types import spelling_of
 from millstream.client.statements import quoted
 from millstream.protocol.types import Column, parse_type
+from millstream.protocol.values.names import CHANGE_NOTE
 
 if TYPE_CHECKING:
     from millstream.client.connection import AsyncClient
@@ -224,7 +225,8 @@ async def _relations(client: AsyncClient) -> dict[str, str]:
                 if error.code != "unknown_name":  # dropped since
                     raise
                 continue
-            columns = [Column(one["column"], parse_type(one["type"]), bool(one["nullable"])) for one in described]
+            lasting = [one for one in described if one["note"] != CHANGE_NOTE]  # a SELECT gives the rows that stand
+            columns = [Column(one["column"], parse_type(one["type"]), bool(one["nullable"])) for one in lasting]
             found[row["name"]] = _made(row["name"], columns, "", row["comment"] or f"query: {row['text']}")
     return {name: made for name, made in found.items() if len(name.encode()) <= NAME_BYTES_MAX}
 

@@ -337,7 +337,7 @@ def test_a_bare_number_is_no_instant_and_the_refusal_says_in_which_unit_it_would
     ]
     reason = (
         "column v: 1715000000 is a number without a unit: as s it would be 2024-05-06T12:53:20Z; declare the column BIGINT with "
-        "TIMESTAMP BY … UNIT s, write the time as text, or say how a file writes it: --time-format s"
+        "TIMESTAMP BY … UNIT s, write the time as text, or say what it counts: --time-format s for a file, time_unit = 's' for a source"
     )
     assert [[r.reason for r in taken.rejected] for taken in ways] == [[reason]] * 4
     for number, unit in (

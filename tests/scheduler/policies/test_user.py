@@ -118,7 +118,7 @@ def test_a_file_may_be_written_as_any_module(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "defines 0 classes with a method rank"),
+        ("x = 1", r"defines no class with a method rank\(self, unit, now_ns\); a policy is one such class"),
         (GOOD + GOOD.replace("Cheapest", "Dearest"), "defines 2 classes with a method rank"),
         ("import nothing_of_this_name", "cannot be loaded: policy.py, line 1: ModuleNotFoundError"),
         ("class P:\n    def rank(self, unit, now_ns)\n        return 1", r"cannot be loaded: policy.py, line 2: SyntaxError: expected"),

@@ -6,6 +6,7 @@ import { card, h, mark, say } from "./dom.js";
 
 const HEIGHT_PX = 150;
 const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat(); // steps of an axis that counts
+const WHOLE_SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400]; // a clock shows no less
 
 /** Return the value that a colour of the style sheet has now. */
 export function colour(name) {
@@ -77,7 +78,7 @@ export class Chart {
       cursor: { y: false },
       legend: { show: false },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] }, x: { time: true } },
-      axes: [{ ...axis, size: 28, space: 64, values: (_, ticks) => ticks.map((at) => clock(at * 1000)) }, { ...axis, ...(show === count && { incrs: WHOLE }), size: 62, values: (_, ticks) => ticks.map(show) }],
+      axes: [{ ...axis, incrs: WHOLE_SECONDS, size: 28, space: 64, values: (_, ticks) => ticks.map((at) => clock(at * 1000)) }, { ...axis, ...(show === count && { incrs: WHOLE }), size: 62, values: (_, ticks) => ticks.map(show) }],
       series: [
         {},
         ...this.#series.map(({ label, tone }) => ({ label, stroke: colour(tone), width: 1.6, points: { show: false } })),

@@ -180,7 +180,7 @@ function advisorCard({ link, store, use }) {
       say(told, refusal.message);
     }
   };
-  const choices = h("div", { class: "row" }, h("label", {}, "Good ", objective), h("label", {}, "on the last ", span), h("label", {}, "try for ", minutes), action("Ask the advisor", why, ask, { class: "main" }));
+  const choices = h("div", { class: "row" }, h("label", {}, "What is to be good: ", objective), h("label", {}, "on the last ", span), h("label", {}, "trying for ", minutes), action("Ask the advisor", why, ask, { class: "main" }));
   return card("The advisor", null, choices, why && h("p", { class: "why" }, why), told, results);
 }
 
