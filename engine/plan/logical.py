@@ -388,6 +388,8 @@ class LogicalQuery:
 def unique_names(names: list[str]) -> list[str]:
     """Return the names with the suffix _1 for a second one that is the same, _2 for a third."""
     taken, seen, result = set(names), set[str](), []
+    if len(taken) == len(names):
+        return names
     suffixes: dict[str, int] = {}  # the last that a name was given
     for original in names:
         name, suffix = original, suffixes.get(original, 0)

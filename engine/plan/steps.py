@@ -10,7 +10,7 @@ from millstream.engine.data.errors import InvalidDefinition, TypeProblem, Unsupp
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.build import conjunction
-from millstream.engine.expressions.ir import Expression, Literal
+from millstream.engine.expressions.ir import Expression, Literal, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, OrderColumn, WindowKind, WindowSpec
 from millstream.engine.language.statements import Place, SelectBody, SelectItem
 from millstream.engine.plan.aggregate_binder import AggregateBinder, projected
@@ -94,8 +94,6 @@ def split_conditions(
     conditions: Iterable[Expression], attributes: tuple[Attribute, ...], binder: AggregateBinder
 ) -> tuple[list[Expression], list[Expression]]:
     """Conditions of WHERE on the window's bounds alone act on whole groups and go above the aggregate; return (below, above)."""
-    from millstream.engine.expressions.ir import columns_used
-
     windows = {i for i, a in enumerate(attributes) if a.role in WINDOW_ROLES}
     below: list[Expression] = []
     above: list[Expression] = []

@@ -144,15 +144,14 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
 def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
     """Bring a stored query back in the state its user wants."""
     statement = parse_statement(stored.text) if stored.text is not None else None
-    widths = host.store.widths_of(stored.name)
     if isinstance(statement, InsertSelect):
-        insert_select(host, statement, context, stored.options, widths)
+        insert_select(host, statement, context, stored.options, stored.widths)
         return
     source: Any = statement if statement is not None else stored.plan
-    planned = running.plan(host, source, stored.options, stored.text, widths)
+    planned = running.plan(host, source, stored.options, stored.text, stored.widths)
     query = Query(
         stored.name, planned, text=stored.text, plan=stored.plan, options=stored.options,
-        start_at_us=stored.start_at_us, lifetime_us=planned.physical.options.lifetime_us or stored.lifetime_us, widths=widths,
+        start_at_us=stored.start_at_us, lifetime_us=planned.physical.options.lifetime_us or stored.lifetime_us, widths=stored.widths,
     )  # fmt: skip
     running.enter(host, query, start=stored.desired != "stopped")
     if stored.desired == "paused" and host.recovery is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from millstream.engine.expressions.ir import columns_used
 from millstream.engine.plan import logical
-from millstream.engine.plan.rules.rewriting import remapped
+from millstream.engine.plan.rules.rewriting import are_same, remapped
 
 NAME = "projection_pruning"
 Mapping = dict[int, int]
@@ -71,13 +71,17 @@ def _project(node: logical.Project, wanted: set[int]) -> tuple[logical.Node, Map
     kept = sorted(wanted) or list(range(min(1, len(node.attributes))))
     used = {p for i in kept for p in columns_used(node.expressions[i])}
     below, moved = _prune(node.input, used)
-    expressions = tuple(remapped(node.expressions[i], moved) for i in kept)
+    expressions = tuple([remapped(node.expressions[i], moved) for i in kept])
+    if below is node.input and are_same(expressions, node.expressions):
+        return node, _identity(node)
     made = replace(node, input=below, expressions=expressions, attributes=tuple(node.attributes[i] for i in kept))
     return made, {old: new for new, old in enumerate(kept)}
 
 
 def _filter(node: logical.Filter, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     below, moved = _prune(node.input, wanted | columns_used(node.condition))
+    if below is node.input:
+        return node, moved
     made = replace(node, input=below, condition=remapped(node.condition, moved), attributes=_kept(node, below, moved))
     return made, moved
 
@@ -95,6 +99,8 @@ def _aggregate(node: logical.Aggregate, wanted: set[int]) -> tuple[logical.Node,
     if node.windowed:
         read |= {i for i, a in enumerate(node.input.attributes) if a.role.value.startswith("window")}
     below, moved = _prune(node.input, read)
+    if below is node.input and len(kept) == len(node.attributes):
+        return node, _identity(node)
     items = tuple(node.items[i].moved(moved) for i in kept_items)
     made = replace(
         node,
@@ -111,6 +117,8 @@ def _window(node: logical.Window, wanted: set[int]) -> tuple[logical.Node, Mappi
     """A window keeps its bounds, which stand last, and the keys it is partitioned by."""
     width = len(node.input.attributes)
     below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.spec.partition))
+    if below is node.input:
+        return node, _identity(node)
     bounds = node.attributes[width:]
     mapping = moved | {width + i: len(below.attributes) + i for i in range(len(bounds))}
     spec = replace(node.spec, partition=tuple(moved[p] for p in node.spec.partition))
