@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -248,6 +249,10 @@ class SchedulerCore:
             failures=counts["failures"],
             idle=self.idle,
         )
+
+    def with_queries(self, before: SchedulerStatistics) -> SchedulerStatistics:
+        """Return counts of before with how many queries and operators there are now."""
+        return replace(before, operators=len(self.network.topology.order), queries=len(self.network.queries))
 
     @property
     def failed(self) -> Mapping[QueryId, str]:

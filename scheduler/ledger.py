@@ -493,7 +493,7 @@ class Ledger:
     @property
     def anything_waits(self) -> bool:
         """Whether any operator has rows or control items before it."""
-        return bool((self.rows > 0).any() or (self.controls > 0).any())
+        return bool(self.rows.max() > 0 or self.controls.max() > 0)
 
     @property
     def rows_waiting(self) -> int:

@@ -191,6 +191,7 @@ class Application:
             raise
         for problem in problems:
             self.log.error("not_restored", reason=problem)
+        self.bridge.drain()
         self.ready = True
 
     def _start_workers(self) -> None:
@@ -471,7 +472,9 @@ class Application:
             own = query.planned.physical.options.memory_bytes_max
             kept = None if not query.is_durable else (NO_BOUND if own is None else own) // KEPT_PART
             opened = partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class)
-            self.bridge.post(partial(opened, kept_bytes_max=kept, owner=query.owner))
+            # While the catalogue comes back nobody can ask for a feed yet, and to wake the loop for each takes as long as to plan a query.
+            leave = self.bridge.post if self.ready else self.bridge.leave
+            leave(partial(opened, kept_bytes_max=kept, owner=query.owner))
 
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""

@@ -23,6 +23,7 @@ from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import RuntimeFactory
 from millstream.server.journal.known import SPILL_FOLDER
 from millstream.server.journal.store import POLICY_NOTE, Store
+from millstream.server.lean import one_by_one
 from millstream.server.watch.admission import AdmissionControl
 from millstream.server.watch.watch import QosWatch
 
@@ -130,7 +131,7 @@ def _restored(host: EngineHost, journaling: Journaling | None, policy_too: bool)
             host.execute(definition.statement, Context(text=definition.statement, restoring=True, number=definition.position))
         except (EngineError, ServerError, SchedulerError) as error:
             problems.append(f"{definition.kind} {definition.name}: {error}")
-    for query in host.store.queries():
+    for query in one_by_one(host.store.queries()):
         from millstream.server.statements import language
 
         try:

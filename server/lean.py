@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from types import ModuleType
+from typing import TypeVar
 
 BEHIND = 10  # the niceness of threads that nobody waits for
 ARENAS_MAX = 2  # one for the thread that others rarely meet, one for where they do
 _M_ARENA_MAX = -8  # of malloc.h
+_AT_ONCE = 16  # things between two looks for garbage: so much lies in the processor's cache still
+
+T = TypeVar("T")
 
 
 class _NoPandas(MetaPathFinder):
@@ -67,6 +72,25 @@ def trim_arenas() -> None:
     """
     if (malloc_trim := _of_glibc("malloc_trim")) is not None:
         malloc_trim(0)
+
+
+def one_by_one(things: Iterable[T]) -> Iterator[T]:
+    """Yield things of each of which much stays, and let the collector of garbage look only between some of them, at what is new.
+
+    What it finds in use there it does not look at again, until `gc.unfreeze`. Left to itself it looked through all that had stayed again
+    and again: ten thousand queries made three million objects, and a third of a start with them went into that.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for number, thing in enumerate(things, 1):
+            yield thing
+            if number % _AT_ONCE == 0:
+                gc.collect(0)
+                gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _of_glibc(name: str) -> Callable[..., int] | None:

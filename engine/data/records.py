@@ -40,6 +40,17 @@ def dataclass(*, frozen: bool = False, slots: bool = True, eq: bool = True, kw_o
     return make
 
 
+def members_of(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of a record's fields, in order; each kind of record is looked through once."""
+    found = _MEMBERS.get(kind)
+    if found is None:
+        found = _MEMBERS[kind] = tuple(field.name for field in dataclasses.fields(kind))
+    return found
+
+
+_MEMBERS: dict[type[Any], tuple[str, ...]] = {}
+
+
 class _Unwritten:
     """A record whose methods are not written yet: the class as it stood in the source, and the one that users hold."""
 

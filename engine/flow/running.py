@@ -264,6 +264,11 @@ class RunningOperator:
         except RuntimeError:
             return None
 
+    @property
+    def may_wake(self) -> bool:
+        """Whether it ever needs a clock tick."""
+        return type(self.logic).wake_at_us is not Operator.wake_at_us
+
     def wake_at_us(self) -> int | None:
         """Return the processing time of the next clock tick that it needs, or None."""
         return self.logic.wake_at_us() if self.elsewhere is None else self.elsewhere.wake_at_us()

@@ -76,6 +76,8 @@ def check_text(text: str, length_max: int) -> None:
     """Refuse a text that is too long, or, unless it is a script, one of too many words: a rough count, as the tokenizer takes its time."""
     if len(text) > length_max:
         raise SyntaxProblem(f"the text has {len(text)} characters", hint=f"at most {length_max} are read at once")
+    if len(text) < 2 * INSERT_TOKENS_MAX:  # a word has a character at least
+        return
     if length_max < SCRIPT_LENGTH_MAX and next(islice(_WORDS.finditer(text), 2 * INSERT_TOKENS_MAX, None), None) is not None:
         raise _too_many_tokens(INSERT_TOKENS_MAX)
 

@@ -264,6 +264,10 @@ def tokenize(text: str, length_max: int = STATEMENT_LENGTH_MAX) -> list[Token]:
 
 def _set_places(tokens: list[Token], text: str) -> None:
     """sqlglot counts columns at a token's end; people look at its start."""
+    if "\n" not in text:
+        for token in tokens:
+            token.line, token.col = 1, token.start + 1
+        return
     line, line_start, position = 1, 0, 0
     for token in tokens:
         newlines = text.count("\n", position, token.start)

@@ -251,6 +251,12 @@ class TableChangesRecipe(Recipe):
     table_key: tuple[int, ...]
 
 
+@state_record("view_changes_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class ViewChangesRecipe(Recipe):
+    """What changes of a materialized view (K29): first '+' for all that stand in it, then its changes as they come."""
+
+
 @state_record("change_join_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class ChangeJoinRecipe(KeyedJoinRecipe):
@@ -261,6 +267,18 @@ class ChangeJoinRecipe(KeyedJoinRecipe):
 @dataclass(frozen=True, slots=True)
 class StandingRowsRecipe(Recipe):
     """A change log passed on, whose last column is the kind of the change; what stands after it is kept for whoever asks."""
+
+
+@state_record("kept_rows_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class KeptRowsRecipe(Recipe):
+    """Rows that only come, as a change log (K29): '+' for one that comes, '-' for one that is kept no longer.
+
+    The last `rows_max` rows are kept, or those whose event time is not more than `kept_us` below W; one of the two is None.
+    """
+
+    rows_max: int | None = None
+    kept_us: int | None = None
 
 
 @state_record("subquery_recipe", 1)
@@ -365,13 +383,13 @@ class TopRecipe(Recipe):
 class RankRecipe(Recipe):
     """Appends `function` (row_number, rank, dense_rank) of each row in its partition, in the given order.
 
-    A partition is complete once W reaches the value of its column `closing` plus `shift_us`.
+    A partition is complete once W reaches the value of its column `closing` plus `shift_us`, without one when the input has ended.
     """
 
     function: str
     order: tuple[OrderColumn, ...]
     partition: tuple[int, ...]
-    closing: int
+    closing: int | None
     shift_us: int = 0
 
 
@@ -388,6 +406,21 @@ class RunningTopRecipe(Recipe):
     limit: int
     partition: tuple[int, ...]
     numbered: bool
+
+
+@state_record("changing_top_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class ChangingTopRecipe(Recipe):
+    """The first `limit` rows of each group of those that stand after a change log (K24), as RunningTopRecipe gives them.
+
+    `order` tells all rows apart that differ. `change` is the column with the kind of the input's changes; it is put out as '+'.
+    """
+
+    order: tuple[OrderColumn, ...]
+    limit: int
+    partition: tuple[int, ...]
+    numbered: bool
+    change: int
 
 
 def _values_of_lag(fields: dict[str, Any]) -> dict[str, Any]:

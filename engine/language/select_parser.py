@@ -329,10 +329,10 @@ class SelectParser(FromParser):
         found = self._intersected()
         while (word := next((w for w in ("UNION", "EXCEPT") if self.takes(w)), None)) is not None:
             place = statements.Place(self.previous.line, self.previous.col)
-            keeps_all = self._keeps_all(word)
+            keeps_all = self._keeps_all()
             by_name = self.takes("BY", "NAME")
             right = self._intersected()
-            if keeps_all and not by_name:
+            if word == "UNION" and keeps_all and not by_name:
                 before = found.body.branches if isinstance(found.body, statements.UnionBody) and _is_bare(found) else (found,)
                 found = statements.SelectQuery(statements.UnionBody((*before, right), found.place), place=found.place)
             else:
@@ -347,21 +347,15 @@ class SelectParser(FromParser):
         found = self._branch()
         while self.takes("INTERSECT"):
             place = statements.Place(self.previous.line, self.previous.col)
-            self._keeps_all("INTERSECT")
+            keeps_all = self._keeps_all()
             by_name = self.takes("BY", "NAME")
-            made = statements.SetBody("intersect", found, self._branch(), by_name, False, place)
+            made = statements.SetBody("intersect", found, self._branch(), by_name, keeps_all, place)
             found = statements.SelectQuery(made, place=found.place)
         return found
 
-    def _keeps_all(self, word: str) -> bool:
+    def _keeps_all(self) -> bool:
         """Read ALL or DISTINCT behind the word."""
-        if not self.takes("ALL"):
-            self.takes("DISTINCT")
-            return False
-        if word != "UNION":
-            hint = f"{word} gives each row once; number equal rows with ROW_NUMBER() to tell them apart"
-            raise self.problem(f"{word} ALL is not supported", self.previous, hint)
-        return True
+        return self.takes("ALL") or (self.takes("DISTINCT") and False)
 
     def _branch(self) -> statements.SelectQuery:
         place = self.place()

@@ -220,7 +220,7 @@ class UnionBody:
 class SetBody:
     """Two SELECTs and UNION, INTERSECT or EXCEPT (`operator`, in lower case) between them. `by_name`: their columns meet by name.
 
-    `keeps_all` is UNION ALL BY NAME; all others give each different row once.
+    `keeps_all`: it says ALL; all others give each different row once. UNION ALL of columns by position is a UnionBody.
     """
 
     operator: str

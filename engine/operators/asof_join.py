@@ -73,7 +73,6 @@ class AsofJoin(Operator):
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take both sides in, answer the left rows whose time the right side has passed."""
-        was_idle = self._watermark.all_idle
         right_idle = self._watermark.idle[RIGHT]
         track = self._watermark.advance(inputs)
         # While the right side is idle it does not hold anything back: W itself is how far things have come.
@@ -89,7 +88,7 @@ class AsofJoin(Operator):
         train = self._answered(inputs[LEFT], behind, parts)
         train.arrival = latest_arrivals([t.arrival for t in inputs])
         train.ended = all(t.ended for t in inputs)
-        train.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
+        train.idle = self._watermark.mark(inputs)
         train.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         out.emit(train)
 

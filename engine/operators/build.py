@@ -39,7 +39,9 @@ _OF_INPUTS: dict[type[recipes.Recipe], str] = {
 }
 _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.TableChangesRecipe: "table_changes:TableChanges",
+    recipes.ViewChangesRecipe: "table_changes:ViewChanges",
     recipes.StandingRowsRecipe: "table_changes:StandingRows",
+    recipes.KeptRowsRecipe: "table_changes:KeptRows",
     recipes.GapFillRecipe: "gap_fill:GapFill",
     recipes.DistinctRecipe: "distinct:Distinct",
     recipes.TopRecipe: "ordered_rows:Top",
@@ -48,6 +50,7 @@ _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.MatchRecipe: "match_recognize:MatchRecognize",
     recipes.RankRecipe: "ordered_rows:Rank",
     recipes.RunningTopRecipe: "running_top:RunningTop",
+    recipes.ChangingTopRecipe: "running_top:ChangingTop",
     recipes.RelationToStreamRecipe: "relation_to_stream:RelationToStream",
 }
 

@@ -74,12 +74,11 @@ class ChangeJoin(Operator):
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Apply the changes of both sides; give what that changes of the join."""
-        was_idle = self._watermark.all_idle
         track = self._watermark.advance(inputs)
         lo, hi = inputs[0].lo, inputs[0].hi
         base = empty_train(self.schemas[0], lo, hi, track, arrival=latest_arrivals([t.arrival for t in inputs]))
         base.ended = all(t.ended for t in inputs)
-        base.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
+        base.idle = self._watermark.mark(inputs)
         base.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         out.emit(self._changes(inputs, base, out) if any(t.rows for t in inputs) else base)
 

@@ -102,6 +102,10 @@ class Intake:
             return full[0] if full else self._nothing
         return concat_rows(*full).in_order()
 
+    def held(self) -> BufferedRows:
+        """Return the rows that wait, in no order."""
+        return concat_rows(self._nothing, *self._runs)
+
     def nbytes(self) -> int:
         """Return the bytes of the rows that wait."""
         return sum(run.nbytes() for run in self._runs)

@@ -235,7 +235,7 @@ class WindowJoin(Operator):
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Join one interval."""
-        was_idle, floor = self._watermark.all_idle, self._watermark.value
+        floor = self._watermark.value
         before = self._watermark.stand(), list(self._ordinals)
         track = self._watermark.advance(inputs)
         new = [self._admit(side, inputs[side], track, floor, out) for side in (LEFT, RIGHT)]
@@ -253,7 +253,7 @@ class WindowJoin(Operator):
             if self._keep[side]:
                 self._pad(side, track, pairs)
             self._state[side].settle(self._bound(side, self._watermark.value), self._keys.size)
-        out.emit(self._train_of(inputs, track, pairs, was_idle))
+        out.emit(self._train_of(inputs, track, pairs))
 
     def _bound(self, side: int, watermark: int) -> int | None:
         """Return the time below which rows of a side can pair with nothing that is still to come."""
@@ -362,7 +362,7 @@ class WindowJoin(Operator):
             return watermark
         return TIME_MIN if self._lags_for_ever else max(TIME_MIN, watermark - self._lag)
 
-    def _train_of(self, inputs: Sequence[Train], track: WatermarkTrack, pairs: PairSet, was_idle: bool) -> Train:
+    def _train_of(self, inputs: Sequence[Train], track: WatermarkTrack, pairs: PairSet) -> Train:
         lo, hi = inputs[0].lo, inputs[0].hi
         lagged = lagged_track(track, self._lag, self._lags_for_ever) if self._lag or self._lags_for_ever else track
         arrival = latest_arrivals([t.arrival for t in inputs])
@@ -371,7 +371,7 @@ class WindowJoin(Operator):
         else:
             train = empty_train(self.schemas[0], lo, hi, lagged, arrival=arrival)
         train.ended = all(t.ended for t in inputs)
-        train.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
+        train.idle = self._watermark.mark(inputs)
         train.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         return train
 

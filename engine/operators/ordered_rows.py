@@ -200,6 +200,8 @@ class Rank(OrderedRows):
         self._types = [inputs.fields[p].type for p in recipe.partition]
 
     def _ends(self, rows: BufferedRows) -> Int64Array:
+        if self._recipe.closing is None:
+            return np.full(len(rows), TIME_MAX, dtype=np.int64)
         column = rows.columns[self._recipe.closing]
         ends: Int64Array = column.values + self._recipe.shift_us
         return ends if column.valid is None else np.where(column.valid, ends, TIME_MIN)

@@ -67,6 +67,13 @@ class MinimumWatermark:
         """Every input is idle."""
         return all(self.idle)
 
+    def mark(self, trains: Sequence[Train]) -> bool | None:
+        """Return the idle mark of what comes of these trains: where one has a mark, though it may say what was known.
+
+        Whoever waits behind this operator for a mark that was put into a source, as a new reader of a view does, must get one.
+        """
+        return self.all_idle if any(t.idle is not None for t in trains) else None
+
     def _minimum(self) -> int:
         awake = [w for w, asleep in zip(self.inputs, self.idle, strict=True) if not asleep]
         return min(awake) if awake else max(self.inputs)

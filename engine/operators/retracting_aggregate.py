@@ -32,37 +32,19 @@ def _ungrouped(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "_keys": None, "_runs": [GroupRun(rows, np.zeros(len(rows), dtype=np.int64))]}
 
 
-class RetractingAggregate(Operator):
-    """EMIT CHANGES after each train, or EMIT FINAL once at the end."""
+class GroupedChanges(Operator):
+    """Keeps the rows that stand after a change log, by group. `change` is the position of the kind of a change, `keys` are the group's."""
 
-    state_name = "retracting_aggregate"
-    state_version = 2
-    state_migrations: ClassVar = {1: _ungrouped}
-    state_fields: tuple[str, ...] = ("_keys", "_runs", "_ordinal", "_newest")
-
-    def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
-        super().__init__([recipe.schema])
-        assert recipe.retracts is not None
-        self._recipe = recipe
-        self._change = recipe.retracts
-        places = [p - (p > self._change) for p in range(len(inputs))]  # without the kind of the change
-        self._key_places = [places[k] for k in recipe.keys]
-        self._calls = tuple(call.moved(places) for call in recipe.aggregates)
-        self._nothing = no_rows(Schema(tuple(f for i, f in enumerate(inputs.fields) if i != self._change)))
-        self._keys = key_encoder([inputs.fields[k].type for k in recipe.keys])
+    def __init__(self, schema: Schema, inputs: Schema, change: int, keys: Sequence[int]) -> None:
+        super().__init__([schema])
+        self._change = change
+        self._places = [p - (p > change) for p in range(len(inputs))]  # without the kind of the change
+        self._key_places = [self._places[k] for k in keys]
+        self._nothing = no_rows(Schema(tuple(f for i, f in enumerate(inputs.fields) if i != change)))
+        self._keys = key_encoder([inputs.fields[k].type for k in keys])
         self._runs: list[GroupRun] = []
         self._ordinal = 0
         self._newest = 0
-
-    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
-        """Apply the changes; answer."""
-        train = inputs[0]
-        if self._recipe.emit.kind is EmitKind.FINAL:
-            if train.rows:
-                self._apply(train)
-            out.emit(self._final(train) if train.ended else progress(train, self.schemas[0]))
-            return
-        out.emit(self._changes(train) if train.rows else progress(train, self.schemas[0]))
 
     def _ids(self, rows: BufferedRows) -> Int64Array:
         if isinstance(self._keys, NoKeys):
@@ -89,6 +71,43 @@ class RetractingAggregate(Operator):
         if not isinstance(self._keys, NoKeys):
             self._keys.free(touched[~np.isin(touched, after.groups)])
         return before, GroupRun(after.rows, after.groups), new, ids
+
+    def _whole(self) -> GroupRun:
+        """Return all rows."""
+        return all_of(self._runs) if self._runs else GroupRun(self._nothing, np.empty(0, dtype=np.int64))
+
+    def state_rows(self) -> int:
+        """Return the rows that stand."""
+        return sum(run.size for run in self._runs)
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)
+
+
+class RetractingAggregate(GroupedChanges):
+    """EMIT CHANGES after each train, or EMIT FINAL once at the end."""
+
+    state_name = "retracting_aggregate"
+    state_version = 2
+    state_migrations: ClassVar = {1: _ungrouped}
+    state_fields: tuple[str, ...] = ("_keys", "_runs", "_ordinal", "_newest")
+
+    def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
+        assert recipe.retracts is not None
+        super().__init__(recipe.schema, inputs, recipe.retracts, recipe.keys)
+        self._recipe = recipe
+        self._calls = tuple(call.moved(self._places) for call in recipe.aggregates)
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Apply the changes; answer."""
+        train = inputs[0]
+        if self._recipe.emit.kind is EmitKind.FINAL:
+            if train.rows:
+                self._apply(train)
+            out.emit(self._final(train) if train.ended else progress(train, self.schemas[0]))
+            return
+        out.emit(self._changes(train) if train.rows else progress(train, self.schemas[0]))
 
     def _answers(self, run: GroupRun, wanted: Int64Array) -> list[Column]:
         """Return keys and aggregates of the groups `wanted`, all of which have rows."""
@@ -121,7 +140,7 @@ class RetractingAggregate(Operator):
 
     def _all(self) -> list[Column]:
         """Return the answers of all groups."""
-        whole = all_of(self._runs) if self._runs else GroupRun(self._nothing, np.empty(0, dtype=np.int64))
+        whole = self._whole()
         return self._answers(whole, distinct(whole.groups))
 
     def standing(self, lo: int, watermark_us: int) -> Train:
@@ -144,11 +163,3 @@ class RetractingAggregate(Operator):
                 ids = self._ids(rows)
                 order = np.argsort(ids, kind="stable")
                 self._runs = [GroupRun(rows.take(order), ids[order])]
-
-    def state_rows(self) -> int:
-        """Return the rows that stand."""
-        return sum(run.size for run in self._runs)
-
-    def state_bytes(self) -> int:
-        """Return their bytes."""
-        return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)

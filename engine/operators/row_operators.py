@@ -122,7 +122,6 @@ class Union(Operator):
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Merge one interval."""
-        was_idle = self._watermark.all_idle
         track = self._watermark.advance(inputs)
         full = [t for t in inputs if t.rows]
         lo, hi = inputs[0].lo, inputs[0].hi
@@ -136,7 +135,7 @@ class Union(Operator):
         merged.track = track
         merged.arrival = latest_arrivals([t.arrival for t in inputs])
         merged.ended = all(t.ended for t in inputs)
-        merged.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
+        merged.idle = self._watermark.mark(inputs)
         merged.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         out.emit(merged)
 

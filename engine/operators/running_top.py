@@ -1,7 +1,7 @@
 """ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n without a window: the first n rows of each group so far, as a change log (K24).
 
-A row that the first n of its group hold back is forgotten at once: rows only come, so it can never be among them. What is kept lies in
-runs (group_runs.py).
+Of rows that only come, one that the first n of its group hold back is forgotten at once: it can never be among them. Of a change log all
+rows that stand are kept. They lie in runs (group_runs.py).
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.types import BIGINT
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
-from millstream.engine.language.recipes import RunningTopRecipe
+from millstream.engine.language.recipes import ChangingTopRecipe, RunningTopRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.group_runs import GroupRun, all_of, replaced
 from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import change_column, made_train, progress
+from millstream.engine.operators.retracting_aggregate import GroupedChanges
 
 Mask = npt.NDArray[np.bool_]
 
@@ -136,3 +137,71 @@ class RunningTop(Operator):
     def state_bytes(self) -> int:
         """Return their bytes."""
         return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)
+
+
+class ChangingTop(GroupedChanges):
+    """The same over a change log: all rows that stand are kept, as any of them gets among the first n when others go."""
+
+    state_name = "changing_top"
+    state_fields: tuple[str, ...] = ("_keys", "_runs", "_ordinal", "_newest")
+
+    def __init__(self, recipe: ChangingTopRecipe, inputs: Schema) -> None:
+        super().__init__(recipe.schema, inputs, recipe.change, recipe.partition)
+        self._recipe = recipe
+        self._order = [(self._places[one.position], one) for one in recipe.order]
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Apply the changes; give what that changes of the first n of their groups."""
+        train = inputs[0]
+        out.emit(self._changes(train) if train.rows else progress(train, self.schemas[0]))
+
+    def _first(self, run: GroupRun) -> tuple[list[Column], Int64Array, Int64Array]:
+        """Return the first n rows of each group, in order: columns and number, groups, numbers."""
+        columns = [run.rows.columns[place] for place, _ in self._order]
+        order = np.lexsort((*reversed(order_keys(columns, [one for _, one in self._order])), run.groups))
+        starts = run_starts(run.groups)  # which stand in order
+        numbers = np.arange(1, len(order) + 1, dtype=np.int64) - np.repeat(starts, run_sizes(starts, len(order)))
+        inside = numbers <= self._recipe.limit
+        order, numbers = order[inside], numbers[inside]
+        number = Column(BIGINT, numbers) if self._recipe.numbered else null_column(BIGINT, len(numbers))
+        return [*run.rows.take(order).columns, number], run.groups[order], numbers
+
+    def _changes(self, train: Train) -> Train:
+        before, after, new, ids = self._apply(train)
+        (was, was_groups, was_numbers), (is_, is_groups, is_numbers) = self._first(before), self._first(after)
+        columns = [concat_columns([one, other]) for one, other in zip(was, is_, strict=True)]
+        groups, numbers = np.concatenate((was_groups, is_groups)), np.concatenate((was_numbers, is_numbers))
+        plus = np.arange(len(groups)) >= len(was_groups)
+        at = _unequal([*columns, Column(BIGINT, groups)], plus)
+        cause = np.zeros(int(ids.max()) + 1, dtype=np.int64)
+        cause[ids] = np.arange(len(ids), dtype=np.int64)  # of several changes of a group the last is kept
+        at = at[np.lexsort((numbers[at], plus[at], cause[groups[at]]))]
+        because = cause[groups[at]]
+        return made_train(train, self.schemas[0], self._shown([c.take(at) for c in columns], plus[at]), new.seq[because], new.time[because])
+
+    def _shown(self, columns: list[Column], plus: Mask) -> list[Column]:
+        """Return the columns of the input, that of the kind of a change as '+', the number, and the kind of the change."""
+        columns.insert(self._change, change_column(np.ones(len(plus), dtype=np.bool_)))
+        return [*columns, change_column(plus)]
+
+    def standing(self, lo: int, watermark_us: int) -> Train:
+        """Return the rows that stand now as the base does."""
+        base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))
+        columns, groups, _ = self._first(self._whole())
+        count = len(groups)
+        shown = self._shown(columns, np.ones(count, dtype=np.bool_))
+        return made_train(base, self.schemas[0], shown, np.full(count, lo, dtype=np.int64), np.full(count, TIME_MIN, dtype=np.int64))
+
+
+def _unequal(columns: Sequence[Column], plus: Mask) -> Int64Array:
+    """Return the places, rising, of the rows that come or go: each '+' stands against an equal row without."""
+    codes = key_encoder([c.type for c in columns]).encode(columns)
+    more = np.bincount(codes, weights=np.where(plus, 1, -1)).astype(np.int64)
+    order = np.lexsort((plus, codes))
+    starts = run_starts(codes[order])
+    sizes = run_sizes(starts, len(order))
+    turn = np.empty(len(order), dtype=np.int64)
+    turn[order] = np.arange(len(order), dtype=np.int64) - np.repeat(starts, sizes)  # first those that go, then those that come
+    gone = np.bincount(codes, weights=~plus).astype(np.int64)
+    wanted = np.where(plus, turn - gone[codes] < more[codes], turn < -more[codes])
+    return np.flatnonzero(wanted)

@@ -217,7 +217,6 @@ class SubqueryJoin(Operator):
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Keep the rows; answer those whose right rows are complete."""
-        was_idle = self._watermark.all_idle
         track = self._watermark.advance(inputs)
         left = inputs[LEFT]
         for side, train in enumerate(inputs):
@@ -230,7 +229,7 @@ class SubqueryJoin(Operator):
         made = self._finite(left, track, ended, out) if self._recipe.ends is None else self._closed(left, track, flush, out)
         made.arrival = latest_arrivals([t.arrival for t in inputs])
         made.ended, made.flush = ended, flush
-        made.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
+        made.idle = self._watermark.mark(inputs)
         out.emit(made)
 
     def _finite(self, train: Train, track: WatermarkTrack, ended: bool, out: Emitter) -> Train:

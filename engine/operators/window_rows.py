@@ -138,6 +138,23 @@ class RowQueue:
         self._rows -= sum(len(t) for t in taken)
         return concat_rows(self._nothing, *taken)
 
+    def pop_first(self, count: int) -> BufferedRows:
+        """Take the first rows; they are so many at least."""
+        taken: list[BufferedRows] = []
+        left = count
+        while left:
+            if not self._chunks:
+                self._chunks.append(concat_rows(*self._small))
+                self._small = []
+            first = self._chunks.popleft()
+            if left < len(first):
+                self._chunks.appendleft(first.slice(left, len(first)))
+                first = first.slice(0, left)
+            taken.append(first)
+            left -= len(first)
+        self._rows -= count
+        return concat_rows(self._nothing, *taken)
+
     def _cut(self, chunks: deque[BufferedRows], upto_us: int) -> BufferedRows:
         first = chunks.popleft()
         stop = int(np.searchsorted(first.time, upto_us, side="right"))

@@ -45,7 +45,7 @@ from millstream.engine.plan.logical import (
     change_position,
     check_append_only,
 )
-from millstream.engine.plan.query_options import query_options
+from millstream.engine.plan.query_options import kept, query_options
 from millstream.engine.plan.running_tops import with_limits
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.select_binder import ALL_ROWS, SelectBinder, order_key
@@ -166,7 +166,7 @@ class _Binder:
         node = with_limits(node)
         node, settled_emit = settled(node, query.emit, query.stream, query.every_us, query.emit_place or query.place)
         options = query_options(query.options, overrides, node, settled_emit, self.catalog)
-        return LogicalQuery(node, settled_emit, options)
+        return LogicalQuery(kept(node, options), settled_emit, options)
 
     def nested(self, query: SelectQuery, environment: Environment, emit: EmitSpec | None = None) -> Node:
         """Bind a derived table or common table: EMIT, options and ISTREAM belong to the outermost query.
@@ -229,11 +229,12 @@ class _Binder:
         sides = (body.left, body.right)
         if not body.keeps_all:
             sides = (_undistinct(body.left), _undistinct(body.right))
-        nodes = [self._branch(side, environment, emit, bounds=not body.keeps_all) for side in sides]
-        if not body.keeps_all:
+        compared = not (body.keeps_all and body.operator == "union")
+        nodes = [self._branch(side, environment, emit, bounds=compared) for side in sides]
+        if compared:
             nodes = with_common_bounds(body, nodes, finite=self.finite)
         both = united(by_name(nodes) if body.by_name else nodes, body.place)
-        if body.keeps_all:
+        if not compared:
             return both
         assert isinstance(both, Union)
         return combined(body, both, finite=self.finite, bounds=bounds)

@@ -35,7 +35,7 @@ class DerivedStream:
     """CREATE STREAM name AS SELECT …: the SELECT's text, its output, what it reads, and which columns tell the time (K19).
 
     `units` says in microseconds what 1 means in those that are whole numbers. `changes`: it is a change log, whose last column `op` says
-    '+' or '-'. `planner.plan.derived_stream` makes one from a plan.
+    '+' or '-'. `planner.plan.derived_stream` makes one from a plan. `view`: a materialized view, which a continuous query sees as a table.
     """
 
     name: str
@@ -45,16 +45,18 @@ class DerivedStream:
     times: Mapping[str, TimeOffset] = field(default_factory=dict)
     changes: bool = False
     units: Mapping[str, int] = field(default_factory=dict)
+    view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NamedQuery:
-    """CREATE QUERY (or INSERT INTO … SELECT): its whole statement, output and what it reads."""
+    """CREATE QUERY (or INSERT INTO … SELECT): its whole statement, output, what it reads; `view`: how others see a materialized one."""
 
     name: str
     schema: Schema
     statement: str
     reads: tuple[str, ...] = ()
+    view: DerivedStream | None = None
 
 
 Relation = StreamDefinition | DerivedStream | TableDefinition
@@ -77,12 +79,17 @@ class Catalog:
 
     # -- looking up -----------------------------------------------------------------------------------------------------------
 
+    def readable(self, name: str) -> Relation:
+        """Return what may stand in FROM under this name, a materialized view too, or raise UnknownName with the nearest one."""
+        found = self._queries.get(name)
+        return self.relation(name) if name in self._relations or found is None or found.view is None else found.view
+
     def relation(self, name: str) -> Relation:
-        """Return what may stand in FROM under this name, or raise UnknownName with the nearest one."""
+        """Return the stream or table of this name, or raise UnknownName with the nearest one."""
         found = self._relations.get(name)
         if found is None and name in self._queries:
             hint = f"FETCH SELECT … FROM {name} reads its answers so far; to go on from them, CREATE STREAM other AS SELECT … and read that"
-            raise UnknownName(f"{name} is a query, and a continuous query reads streams", hint=hint, token=name)
+            raise UnknownName(f"{name} is a query, and a continuous query reads streams, tables and views", hint=hint, token=name)
         if found is None:
             raise UnknownName(
                 f"there is no stream or table {name}", hint=did_you_mean(name, self._relations) or SHOWN_RELATIONS, token=name
@@ -200,6 +207,10 @@ class Catalog:
         if readers:
             raise InUse(f"{name} is read by {', '.join(readers)}", hint=f"drop them first, or write DROP … {name} CASCADE")
         del self._relations[name]
+
+    def renew_query(self, definition: NamedQuery) -> None:
+        """Give a query that was planned anew the columns that it has now."""
+        self._queries[self.query(definition.name).name] = definition
 
     def drop_query(self, name: str) -> None:
         """Remove a query."""

@@ -149,9 +149,16 @@ def _overs(nodes: list[logical.Node]) -> Iterator[Rule]:
 
 
 def _tops(nodes: list[logical.Node]) -> Iterator[Rule]:
+    for node in nodes:
+        if isinstance(node, logical.KeptRows):
+            until = "so many came after it" if node.kept_us is None else f"the watermark is more than {duration_text(node.kept_us)} past it"
+            yield "K29", f"a row of the view comes when the query gives it, and goes when {until}"
     if any(isinstance(n, logical.RunningTop) for n in nodes):
         yield "K13", "NULLs come last in ascending and first in descending order; text sorts by code point"
-        yield "K24", "a row counts when it arrives; it goes when a later one pushes it out; of equal rows the earlier arrival stays"
+        if any(isinstance(n, logical.RunningTop) and n.retracts is None for n in nodes):
+            yield "K24", "a row counts when it arrives; it goes when a later one pushes it out; of equal rows the earlier arrival stays"
+        else:
+            yield "K24", "the first of what stands; a change of a group costs as much as the rows of that; ties go by the other columns"
 
 
 def _matches(nodes: list[logical.Node]) -> Iterator[Rule]:
@@ -487,6 +494,9 @@ _DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.RunningTop: _running_top,
     logical.Unnest: _unnest,
     logical.RelationToStream: _relation_to_stream,
+    logical.KeptRows: lambda node: (
+        f"Keep the last {node.rows_max} rows" if node.kept_us is None else f"Keep rows for {duration_text(node.kept_us)}"
+    ),
 }
 
 

@@ -34,7 +34,19 @@ from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import Around, ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_changes, as_relation, as_scan, make_join
 from millstream.engine.plan.join_conditions import KeyExpressions, analyse, key_type, shifted
-from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Unnest, Window, requalified
+from millstream.engine.plan.logical import (
+    Attribute,
+    Attributes,
+    Node,
+    Project,
+    Role,
+    Scan,
+    TableChanges,
+    TableScan,
+    Unnest,
+    Window,
+    requalified,
+)
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.windows import bind_window, bounds_of
 from sqlglot import exp
@@ -460,15 +472,18 @@ def windowed(side: Side) -> Node:
 
 
 def bind_named(item: NamedItem, environment: Environment) -> Node:
-    """Return the scan of a stream, derived stream or table of the catalogue."""
+    """Return the scan of a stream, derived stream or table of the catalogue; of a view its changes."""
     qualifier = item.alias.text if item.alias else item.name.text
     try:
-        relation = environment.catalog.relation(item.name.text)
+        relation = environment.catalog.readable(item.name.text)
     except EngineError as problem:
         problem.line, problem.column = item.name.place.line, item.name.place.column
         raise
     if isinstance(relation, StreamDefinition):
         return Scan(attributes=stream_attributes(relation, qualifier), stream=relation.name)
+    if isinstance(relation, DerivedStream) and relation.view:
+        attributes = tuple(replace(a, time=None, time_unit_us=1) for a in derived_attributes(relation, qualifier))
+        return TableChanges(attributes=attributes, input=Scan(attributes=attributes, stream=relation.name))
     if isinstance(relation, DerivedStream):
         return Scan(attributes=derived_attributes(relation, qualifier), stream=relation.name)
     return _table(relation, qualifier)

@@ -135,7 +135,7 @@ class Project(Unary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChanges(Unary):
-    """The rows of a table, the one below, as a change log (K28): appends the kind of the change."""
+    """The rows of a table, the one below, as a change log (K28): appends the kind of the change, which a view's scan has (K29)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,12 +289,15 @@ class Top(Unary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank(Unary):
-    """Appends one attribute: the number of a row in its partition. That is complete when W reaches column `closing` plus `shift_us`."""
+    """Appends one attribute: the number of a row in its partition. That is complete when W reaches column `closing` plus `shift_us`.
+
+    Without `closing`, of a FETCH, it is complete when all rows have come.
+    """
 
     function: str
     order: tuple[OrderColumn, ...]
     partition: tuple[int, ...]
-    closing: int
+    closing: int | None
     shift_us: int = 0
 
 
@@ -303,12 +306,14 @@ class RunningTop(Unary):
     """The first `limit` rows of each group of all rows so far (K24); appends the number of a row in its group and the kind of the change.
 
     `limit` is None until what the query asks of the number is known (`running_tops.py`), as is `numbered`: somebody reads the number.
+    `retracts`: the input is a change log, and this the position of the kind of its changes; then `order` has all other columns too.
     """
 
     order: tuple[OrderColumn, ...]
     partition: tuple[int, ...]
     limit: int | None = None
     numbered: bool = True
+    retracts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +355,14 @@ class Unnest(Unary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRows(Unary):
+    """The rows of a view that only come, each as long as it is kept (K29): appends the kind of the change."""
+
+    rows_max: int | None = None
+    kept_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RelationToStream(Unary):
     """ISTREAM ('i'), DSTREAM ('d'), RSTREAM ('r', every `every_us` if given) or EMIT FINAL ('f') of an input that changes."""
 
@@ -375,6 +388,8 @@ class LogicalQuery:
 def unique_names(names: list[str]) -> list[str]:
     """Return the names with the suffix _1 for a second one that is the same, _2 for a third."""
     taken, seen, result = set(names), set[str](), []
+    if len(taken) == len(names):
+        return names
     suffixes: dict[str, int] = {}  # the last that a name was given
     for original in names:
         name, suffix = original, suffixes.get(original, 0)

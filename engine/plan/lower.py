@@ -6,17 +6,18 @@ Operators compare columns, so a key of a join that is an expression is computed 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from millstream.engine.data.errors import Unsupported
-from millstream.engine.data.records import dataclass
+from millstream.engine.data.records import dataclass, members_of
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import TEXT
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language import recipes
 from millstream.engine.plan import logical
 from millstream.engine.plan.join_binder import moved
+from millstream.engine.plan.logical import walk_plan
 from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.plan.rules.rewriting import substituted
 from millstream.engine.plan.windows import PER_WINDOW, fuse, window_below
@@ -82,10 +83,11 @@ def _keyed_changes(node: logical.Node, keys: list[Expression], name: str) -> tup
 
 def lower(query: logical.LogicalQuery) -> PhysicalQuery:
     """Return the physical query. Equal parts of the plan become one node, so that they run once."""
-    root = _Lowering().lower(query.root)
+    is_chain = all(len(node.inputs) < 2 for node in walk_plan(query.root))
+    root = _Lowering(is_chain=is_chain).lower(query.root)
     if root.output:
         root = _kept(root, query.root)
-    if query.options.materialized:
+    if query.options.materialized and not isinstance(query.root, logical.KeptRows):  # which keeps the rows itself
         root = InputRef(PhysicalNode(recipes.StandingRowsRecipe(query.root.schema), (root,)))
     node = root.node
     return PhysicalQuery(node, query.root.schema, query.emit, query.options, query.change_kind, query.notes)
@@ -103,43 +105,23 @@ _INPUTS = ("input", "left", "right", "branches")
 class _Lowering:
     """Lowers the nodes of one query, each different one once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_chain: bool) -> None:
+        self._is_chain = is_chain  # each node stands on the next, so that no two can be equal
         self._done: dict[int, InputRef] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._numbered: dict[int, tuple[int, logical.Node]] = {}
         self._instants = False  # below ISTREAM, DSTREAM or RSTREAM, which look at the relation at every instant
         self._splits: dict[tuple[InputRef, recipes.SplitRecipe], PhysicalNode] = {}
         self._closing: set[int] = set()  # windows of rows above which a Top or a Rank answers when they close
-        self._methods: dict[type[logical.Node], Callable[[Any], InputRef]] = {
-            logical.Scan: self._scan,
-            logical.TableScan: self._table,
-            logical.Filter: self._filter,
-            logical.Project: self._project,
-            logical.Split: self._split,
-            logical.Window: self._window,
-            logical.Aggregate: self._aggregate,
-            **dict.fromkeys((logical.Join, logical.TableJoin, logical.AsofJoin), self._join),
-            logical.SubqueryJoin: self._subquery,
-            logical.ChangeJoin: self._change_join,
-            logical.TableChanges: self._table_changes,
-            logical.Union: self._union,
-            logical.Distinct: self._distinct,
-            logical.Top: self._top,
-            logical.Lag: self._lag,
-            logical.Over: self._over,
-            logical.Match: self._match,
-            logical.Unnest: self._unnest,
-            logical.Rank: self._rank,
-            logical.RunningTop: self._running_top,
-            logical.RelationToStream: self._relation_to_stream,
-        }
 
     def lower(self, node: logical.Node) -> InputRef:
         """Return the physical node (and output) that gives this node's rows."""
+        if self._is_chain:
+            return _METHODS[type(node)](self, node)
         number = self._number(node)
         found = self._done.get(number)
         if found is None:
-            found = self._done[number] = self._methods[type(node)](node)
+            found = self._done[number] = _METHODS[type(node)](self, node)
         return found
 
     def _number(self, node: logical.Node) -> int:
@@ -148,7 +130,7 @@ class _Lowering:
         if known is not None:
             return known[0]
         inputs = tuple(self._number(below) for below in node.inputs)
-        own = tuple(getattr(node, f.name) for f in fields(node) if f.name not in _INPUTS)
+        own = tuple([getattr(node, name) for name in members_of(type(node)) if name not in _INPUTS])
         number = self._numbers.setdefault((type(node), own, inputs), len(self._numbers))
         self._numbered[id(node)] = number, node
         return number
@@ -165,6 +147,8 @@ class _Lowering:
         return InputRef(SourceNode(node.table, Schema((*node.schema.fields, Field("op", TEXT, False))), table=True))
 
     def _table_changes(self, node: logical.TableChanges) -> InputRef:
+        if isinstance(node.input, logical.Scan):
+            return self._made(recipes.ViewChangesRecipe(node.schema), node, self.lower(node.input))
         assert isinstance(node.input, logical.TableScan)
         return self._made(recipes.TableChangesRecipe(node.schema, node.input.key), node, self.lower(node.input))
 
@@ -173,7 +157,7 @@ class _Lowering:
 
     def _project(self, node: logical.Project) -> InputRef:
         below = self.lower(node.input)
-        if node.schema == node.input.schema and all(isinstance(e, ColumnRef) and e.position == i for i, e in enumerate(node.expressions)):
+        if all(isinstance(e, ColumnRef) and e.position == i for i, e in enumerate(node.expressions)) and node.schema == node.input.schema:
             return below
         return self._picked(
             PhysicalNode(recipes.ProjectRecipe(node.schema, node.expressions), (below,), node.hints.selectivity, node.hints.cost_us)
@@ -279,7 +263,10 @@ class _Lowering:
         if self._instants:
             message = "ISTREAM, DSTREAM and RSTREAM of the first rows without a window are not supported"
             raise Unsupported(message, hint="write EMIT CHANGES, or number the rows of a window")
-        recipe = recipes.RunningTopRecipe(node.schema, node.order, node.limit, node.partition, node.numbered)
+        common = node.schema, node.order, node.limit, node.partition, node.numbered
+        recipe: recipes.Recipe = recipes.RunningTopRecipe(*common)
+        if node.retracts is not None:
+            recipe = recipes.ChangingTopRecipe(*common, node.retracts)
         return self._made(recipe, node, self.lower(node.input))
 
     def _lag(self, node: logical.Lag) -> InputRef:
@@ -302,6 +289,9 @@ class _Lowering:
 
     def _unnest(self, node: logical.Unnest) -> InputRef:
         return self._made(recipes.UnnestRecipe(node.schema, node.items, node.numbered, node.outer), node, self.lower(node.input))
+
+    def _kept_rows(self, node: logical.KeptRows) -> InputRef:
+        return self._made(recipes.KeptRowsRecipe(node.schema, node.rows_max, node.kept_us), node, self.lower(node.input))
 
     def _relation_to_stream(self, node: logical.RelationToStream) -> InputRef:
         change = next(i for i, a in enumerate(node.input.attributes) if a.role.value == "op")
@@ -383,9 +373,35 @@ class _Lowering:
         return self._picked(PhysicalNode(recipes.ProjectRecipe(node.schema, columns), (made,)))
 
 
+_METHODS: dict[type[logical.Node], Callable[[_Lowering, Any], InputRef]] = {
+    logical.Scan: _Lowering._scan,
+    logical.TableScan: _Lowering._table,
+    logical.Filter: _Lowering._filter,
+    logical.Project: _Lowering._project,
+    logical.Split: _Lowering._split,
+    logical.Window: _Lowering._window,
+    logical.Aggregate: _Lowering._aggregate,
+    **dict.fromkeys((logical.Join, logical.TableJoin, logical.AsofJoin), _Lowering._join),
+    logical.SubqueryJoin: _Lowering._subquery,
+    logical.ChangeJoin: _Lowering._change_join,
+    logical.TableChanges: _Lowering._table_changes,
+    logical.Union: _Lowering._union,
+    logical.Distinct: _Lowering._distinct,
+    logical.Top: _Lowering._top,
+    logical.Lag: _Lowering._lag,
+    logical.Over: _Lowering._over,
+    logical.Match: _Lowering._match,
+    logical.Unnest: _Lowering._unnest,
+    logical.Rank: _Lowering._rank,
+    logical.RunningTop: _Lowering._running_top,
+    logical.RelationToStream: _Lowering._relation_to_stream,
+    logical.KeptRows: _Lowering._kept_rows,
+}
+
+
 def _steps(node: logical.Node) -> tuple[recipes.Recipe, ...]:
     """Return what is to be done with a table's rows, one step after the other."""
-    made, steps = _Lowering().lower(_read_as_stream(node)).node, []
+    made, steps = _Lowering(is_chain=False).lower(_read_as_stream(node)).node, []
     while isinstance(made, PhysicalNode):
         steps.append(made.recipe)
         made = made.inputs[0].node

@@ -128,8 +128,12 @@ def rank_node(node: Node, pending: PendingRank) -> Node:
 
 def ranked(node: Node, function: str, partition: tuple[int, ...], order: tuple[OrderColumn, ...], limit: int | None = None) -> Node:
     """Return the node that numbers rows; the bounds of the windows below always part rows. `limit` is for rows without a window."""
-    check_append_only(node, function.upper())
     bounds = tuple(i for i, a in enumerate(node.attributes) if a.role in _BOUNDS)
+    change = change_position(node.attributes)
+    if change is not None and (bounds or function != "row_number"):
+        check_append_only(node, function.upper())
+    if change is not None:
+        return _changing_top(node, partition, order, limit, change)
     whole = tuple(dict.fromkeys((*partition, *bounds)))
     closing = _closing(node.attributes, whole)
     number = Attribute(function, BIGINT, closing is None)
@@ -147,6 +151,17 @@ def ranked(node: Node, function: str, partition: tuple[int, ...], order: tuple[O
     end, shift_us = closing
     attributes = (*node.attributes, number)
     return Rank(attributes=attributes, input=node, function=function, order=order, partition=whole, closing=end, shift_us=shift_us)
+
+
+def _changing_top(node: Node, partition: tuple[int, ...], order: tuple[OrderColumn, ...], limit: int | None, change: int) -> RunningTop:
+    """Number what stands after a change log. Rows that the order does not tell apart stand by their other columns: a row that has come
+    again is not known from one that never went.
+    """
+    used = {*partition, change, *(key.position for key in order)}
+    rest = tuple(OrderColumn(i) for i in range(len(node.attributes)) if i not in used)
+    own = tuple(replace(a, time=None, time_unit_us=1, role=Role.PLAIN) for a in node.attributes)
+    attributes = (*own, Attribute("row_number", BIGINT, True), Attribute("op", TEXT, False, role=Role.CHANGE))
+    return RunningTop(attributes=attributes, input=node, order=(*order, *rest), partition=partition, limit=limit, retracts=change)
 
 
 def _closing(attributes: Attributes, partition: tuple[int, ...]) -> tuple[int, int] | None:

@@ -56,7 +56,8 @@ class QueryOptions:
     `latency_target_ns` is the mean latency that is wanted, `memory_bytes_max` the most that queues and state may hold, and
     `tolerance_percent` how far either may be exceeded before it counts as missed.
     `history`: it begins with the windows that are seen whole, also those whose first rows came before it where a synopsis holds them.
-    `materialized`: what stands after its changes is kept, as a view that FETCH reads.
+    `materialized`: what stands after its changes is kept, as a view that FETCH reads. `keep_rows` and `keep_us` bound one whose rows only
+    come: the last so many, or those of so much event time.
     `archive`: it begins with what the archives of its streams hold, from the event time `archive_from_us` on.
     """
 
@@ -76,6 +77,8 @@ class QueryOptions:
     archive: bool = False
     archive_from_us: int | None = None
     materialized: bool = False
+    keep_rows: int | None = None
+    keep_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ Raises the errors of `engine/data/errors.py` and nothing else: SyntaxProblem, Un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field, replace
 from typing import Any
 
 from millstream.engine.data.effort import bounded_effort, spend
 from millstream.engine.data.errors import UnknownName, Unsupported
 from millstream.engine.data.nearest import did_you_mean
-from millstream.engine.data.records import dataclass
+from millstream.engine.data.records import dataclass, members_of
 from millstream.engine.expressions.ir import Expression, depth_of
 from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.limits import KEYS_MAX, PLAN_DEPTH_MAX, PLAN_NODES_MAX, WORK_MAX
@@ -73,9 +73,7 @@ def _check(root: Any, below: Any, described: Any) -> None:
             if key not in checked:
                 checked.add(key)
                 count += 1
-                if any(depth_of(e) > PLAN_DEPTH_MAX for e in _expressions(described(node))):
-                    raise too_deep()
-                _check_keys(described(node))
+                _check_node(described(node))
         if count > PLAN_NODES_MAX:
             raise Unsupported(f"the query has more than {PLAN_NODES_MAX} operators", hint=SPLIT)
         level = {id(child): child for node in level.values() for child in below(node)}
@@ -84,19 +82,26 @@ def _check(root: Any, below: Any, described: Any) -> None:
     raise too_deep()
 
 
-def _check_keys(described: Any) -> None:
-    """Refuse an operator with too many columns to tell rows apart by."""
-    keys = [getattr(described, name, None) for name in ("keys", "left_keys", "partition")]
+def _check_node(described: Any) -> None:
+    """Refuse an operator with expressions that are too deep, or with too many columns to tell rows apart by."""
+    if described is None:
+        return
+    values = {name: getattr(described, name) for name in members_of(type(described))}
+    if any(depth_of(e) > PLAN_DEPTH_MAX for e in _expressions(values.values())):
+        raise too_deep()
+    keys = [values.get(name) for name in _KEYS]
     if isinstance(described, DistinctRecipe):
         keys.append(described.schema.fields)
     if any(isinstance(k, tuple) and len(k) > KEYS_MAX for k in keys):
         raise Unsupported(f"keys of more than {KEYS_MAX} columns are not supported", hint="join some into one, as in a || ',' || b")
 
 
-def _expressions(described: Any) -> Iterator[Expression]:
-    """Yield the expressions among the fields of a node or recipe."""
-    for member in fields(described) if described is not None else ():
-        value = getattr(described, member.name)
+_KEYS = ("keys", "left_keys", "partition")
+
+
+def _expressions(values: Iterable[Any]) -> Iterator[Expression]:
+    """Yield the expressions among the values of a node's or recipe's fields."""
+    for value in values:
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Expression):
                 yield one
@@ -127,18 +132,20 @@ def optimise(plan: Node, *, off: frozenset[str] = frozenset()) -> tuple[Node, tu
         raise UnknownName(f"there is no rewrite {unknown[0]}", hint=did_you_mean(unknown[0], RULES) or f"they are {', '.join(RULES)}")
     active = {} if "all" in off else {name: rule for name, rule in RULES.items() if name not in off}
     applied: list[str] = []
+    settled = 0  # rewrites in a row that have found nothing to do
     for _ in range(ROUNDS_MAX):
-        before = plan
         size = _size(plan)
         for name, rule in active.items():
+            if settled == len(active):
+                return plan, tuple(applied)
             spend(size)  # comparing the plan with what it becomes
             changed = rule(plan)
-            if changed != plan:
-                plan = changed
-                if name not in applied:
-                    applied.append(name)
-        if plan == before:
-            break
+            if changed is plan or changed == plan:
+                settled += 1
+                continue
+            plan, settled = changed, 0
+            if name not in applied:
+                applied.append(name)
     return plan, tuple(applied)
 
 

@@ -386,6 +386,7 @@ class NodeReader:
         partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
         order = self._order(fields, scope) if fields.has("order_by") else []
         limit = fields.integer("limit") if fields.has("limit") else None
+        logical.check_append_only(node, function.upper())
         made = ranked(node, function, partition, tuple(order), limit)
         if limit is not None and not isinstance(made, logical.RunningTop):
             raise Unsupported(f"{fields.at('limit')} is for rows without a window", hint="filter by the number above")

@@ -22,7 +22,7 @@ from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.from_binder import Environment
 from millstream.engine.plan.logical import LogicalQuery, Node
 from millstream.engine.plan.plan_nodes import Fields, NodeReader, at_path
-from millstream.engine.plan.query_options import checked_qos, query_options
+from millstream.engine.plan.query_options import checked_qos, kept, query_options
 from millstream.engine.plan.running_tops import with_limits
 from millstream.engine.plan.steps import check_tables, settled
 
@@ -38,6 +38,8 @@ ROOT_FIELDS = (
     "lifetime",
     "history",
     "history_from",
+    "materialized",
+    "keep",
     "shed_by",
     "emit",
     "stream",
@@ -45,7 +47,7 @@ ROOT_FIELDS = (
     "root",
 )
 WHEN_FIELDS = ("emit", "stream", "every")  # of the root
-_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "history_from", "shed_by")
+_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "history_from", "shed_by", "materialized", "keep")
 QOS_FIELDS = ("latency", "latency_target", "memory_bytes_max", "tolerance_percent")
 
 
@@ -71,7 +73,7 @@ def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple
     options = query_options(_options(fields, qos), overrides, node, emitted, catalog)
     if qos is not None and qos.has("latency") and not any(o.name == "qos" for o in overrides):
         options = replace(options, qos=checked_qos(_points(qos)))
-    return LogicalQuery(node, emitted, options)
+    return LogicalQuery(kept(node, options), emitted, options)
 
 
 def plan_name(plan: Mapping[str, Any]) -> str | None:

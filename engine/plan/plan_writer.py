@@ -42,7 +42,7 @@ def to_plan_object(query: logical.LogicalQuery, name: str | None = None) -> Plan
     if name is not None:
         plan["name"] = name
     when: Plan = {}
-    root = query.root
+    root = query.root.input if isinstance(query.root, logical.KeptRows) else query.root
     emit: EmitSpec | None = None
     stream: str | None = None
     if isinstance(root, logical.RelationToStream) and root.stream == "f":
@@ -99,6 +99,10 @@ def _options(query: logical.LogicalQuery) -> Plan:
         plan["history"] = "held"
     if options.materialized:
         plan["materialized"] = True
+    if options.keep_rows is not None:
+        plan["keep"] = options.keep_rows
+    if options.keep_us is not None:
+        plan["keep"] = duration_text(options.keep_us)
     if options.archive:
         plan["history"] = "archive"
     if options.archive_from_us is not None:
@@ -140,8 +144,9 @@ class _Writer:
             raise Unsupported(
                 "there is no tree of operators for INTERSECT, EXCEPT or a subquery in an expression", hint="send the SELECT as text"
             )
-        if isinstance(node, logical.TableChanges | logical.ChangeJoin):
-            raise Unsupported("there is no tree of operators for what changes of tables", hint="send the SELECT as text")
+        of_changes = isinstance(node, logical.RunningTop) and node.retracts is not None
+        if of_changes or isinstance(node, logical.TableChanges | logical.ChangeJoin):
+            raise Unsupported("there is no tree of operators for what is made of changes", hint="send the SELECT as text")
         plan = self._methods[type(node)](node, outer)
         if node.hints.selectivity is not None:
             plan["selectivity"] = node.hints.selectivity

@@ -15,7 +15,7 @@ from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, UnknownName, Unsupported
 from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.schema import StreamDefinition
-from millstream.engine.data.types import BOOLEAN, DOUBLE, INT
+from millstream.engine.data.types import BOOLEAN, DOUBLE, INT, TEXT
 from millstream.engine.expressions import build
 from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expression, failure_of_constants
 from millstream.engine.expressions.ir import Call, walk
@@ -29,21 +29,26 @@ from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.logical import (
     Aggregate,
+    Attribute,
     ChangeJoin,
     Filter,
+    KeptRows,
     Node,
     Project,
     RelationToStream,
+    Role,
     RunningTop,
     Scan,
     TableChanges,
     Union,
     Unnest,
     Window,
+    change_position,
     walk_plan,
 )
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, QueryOptions, ShedBy, SourceNode
 from millstream.engine.plan.scope import Scope
+from millstream.engine.plan.steps import is_append_only_change
 from millstream.engine.plan.windows import window_below
 
 
@@ -150,6 +155,7 @@ OPTION_NAMES = (
     "scale_up",
     "shed_by",
     "materialized",
+    "keep",
 )
 _QOS_POINT = re.compile(r"\s*([0-9.]+\s*[A-Za-zµ]+)\s*:\s*([0-9.]+)\s*")
 _NS_PER_US = 1_000
@@ -169,15 +175,45 @@ def query_options(
                 problem.line, problem.column, problem.token = option.place.line, option.place.column, option.name
             raise
     check_shedding(options, node, catalog)
-    if options.materialized and not _stands(node):
-        raise Unsupported(
-            "the rows of a materialized view come and go, and those of this answer only come",
-            hint="write GROUP BY without a window, or read tables; CREATE QUERY name AS SELECT … keeps the last answers of any SELECT, for "
-            "FETCH SELECT … FROM name",
-        )
+    _check_kept(options, node)
     if options.archive_from_us is not None and not options.archive:
         raise InvalidDefinition("history_from says where the history begins, and none is asked for", hint="add history = 'archive'")
     return options
+
+
+def _only_comes(node: Node) -> bool:
+    return change_position(node.attributes) is None or is_append_only_change(node)
+
+
+def _check_kept(options: QueryOptions, node: Node) -> None:
+    """Refuse a view that would grow without bound, and a bound where none is needed."""
+    keeps = options.keep_rows is not None or options.keep_us is not None
+    if not options.materialized:
+        if keeps:
+            hint = "write CREATE MATERIALIZED VIEW name WITH (keep = …) AS SELECT …"
+            raise InvalidDefinition("keep is for materialized views", hint=hint)
+        return
+    if _only_comes(node):
+        if not keeps:
+            raise Unsupported(
+                "the rows of this view only come, so it would grow without end",
+                hint="say how much it keeps: WITH (keep = '7 days') of event time, or WITH (keep = 100000) rows",
+            )
+        return
+    if not _stands(node):
+        hint = "leave EMIT CHANGES out, and say how much it keeps: WITH (keep = '7 days') of event time, or WITH (keep = 100000) rows"
+        raise Unsupported("the changes of these windows never end, so the view would grow without end", hint=hint)
+    if keeps:
+        raise InvalidDefinition("keep is for a view whose rows only come, and those of this one come and go", hint="leave it out")
+
+
+def kept(node: Node, options: QueryOptions) -> Node:
+    """Return the answer of a view whose rows only come as what is kept of them; any other as it is."""
+    if not options.materialized or not _only_comes(node):
+        return node
+    rows = node.input if is_append_only_change(node) and isinstance(node, Project) else node
+    attributes = (*rows.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
+    return KeptRows(attributes=attributes, input=rows, rows_max=options.keep_rows, kept_us=options.keep_us)
 
 
 _MOVING = (recipes.WindowKind.SLIDING, recipes.WindowKind.NOW, recipes.WindowKind.ROWS, recipes.WindowKind.UNBOUNDED)
@@ -185,14 +221,14 @@ _MOVING = (recipes.WindowKind.SLIDING, recipes.WindowKind.NOW, recipes.WindowKin
 
 def _stands(node: Node) -> bool:
     """Whether the answer is a change log whose rows are bounded by keys, tables or moving windows."""
-    if isinstance(node, TableChanges | RunningTop):
+    if isinstance(node, TableChanges) or (isinstance(node, RunningTop) and node.retracts is None):
         return True
     if isinstance(node, Aggregate):
         found = window_below(node.input) if node.windowed else None
         return node.emit.kind is recipes.EmitKind.CHANGES and (found is None or found.spec.kind in _MOVING)
     if isinstance(node, Window):
         return node.changes
-    return isinstance(node, Project | Filter | Unnest | Union | ChangeJoin) and all(map(_stands, node.inputs))
+    return isinstance(node, Project | Filter | Unnest | Union | ChangeJoin | RunningTop) and all(map(_stands, node.inputs))
 
 
 def truth(name: str, value: object) -> bool:
@@ -228,6 +264,8 @@ def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) 
         return replace(options, qos=qos_points(str(value)))
     if name == "materialized":
         return replace(options, materialized=truth(name, value))
+    if name == "keep":
+        return _kept_option(options, value)
     if name == "weight":
         return replace(options, weight=_positive(name, value))
     if name == "deadline":
@@ -252,6 +290,15 @@ def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) 
         return replace(options, archive_from_us=_instant(name, value))
     hint = did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}"
     raise UnknownName(f"there is no option {shown(name)}", hint=hint)
+
+
+def _kept_option(options: QueryOptions, value: object) -> QueryOptions:
+    """Return the options with how much a view keeps: a whole number of rows, or a duration."""
+    if isinstance(value, str):
+        return replace(options, keep_us=_duration("keep", value), keep_rows=None)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 63:
+        raise InvalidDefinition(f"option keep must be a duration, or a positive whole number of rows, not {value!r}")
+    return replace(options, keep_rows=value, keep_us=None)
 
 
 def _history(value: object) -> str:

@@ -15,7 +15,7 @@ from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.expressions.build import conjunction, conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used
-from millstream.engine.plan.logical import Filter, Node, Project, RelationToStream, RunningTop, with_inputs
+from millstream.engine.plan.logical import Filter, Node, Project, RelationToStream, RunningTop, walk_plan, with_inputs
 
 EXAMPLE = "SELECT … FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY x DESC) AS r FROM s) WHERE r <= 10"
 _MOST: dict[str, Callable[[int], int]] = {"<=": lambda n: n, "<": lambda n: n - 1, "=": lambda n: n}
@@ -24,7 +24,7 @@ _TURNED = {">=": "<=", ">": "<", "=": "="}
 
 def with_limits(root: Node) -> Node:
     """Return the plan in which each such node knows its limit. Raises Unsupported where nothing bounds a number."""
-    return _visited(root, {}, None)
+    return _visited(root, {}, None) if any(isinstance(node, RunningTop) for node in walk_plan(root)) else root
 
 
 def _visited(node: Node, most: dict[int, int], read: set[int] | None) -> Node:

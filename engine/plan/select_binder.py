@@ -9,7 +9,7 @@ from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.data.types import BIGINT, TEXT
 from millstream.engine.expressions.build import call, conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used
-from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
+from millstream.engine.language.recipes import EmitKind, EmitSpec, OrderColumn, WindowKind, WindowSpec
 from millstream.engine.language.statements import OrderItem, Place, SelectBody, SelectItem, SelectQuery, Star
 from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
 from millstream.engine.plan.expression_binder import ExpressionBinder
@@ -27,7 +27,7 @@ from millstream.engine.plan.logical import (
     check_append_only,
     unique_names,
 )
-from millstream.engine.plan.over import LagBinder, PendingRank, rank_node
+from millstream.engine.plan.over import LagBinder, PendingRank, rank_node, ranked
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.steps import (
     WINDOW_ROLES,
@@ -36,6 +36,7 @@ from millstream.engine.plan.steps import (
     aggregate_emit,
     aggregated,
     check_empty,
+    column_for,
     filtered,
     project_to,
     relation,
@@ -445,6 +446,8 @@ class SelectBinder:
         limited = bool(order) or self.query.limit is not None
         if distinct and change is not None and not limited and not windows:
             return _different(project_to(node, [*outputs, Output("op", node.attributes[change].reference(change))]))
+        if limited and change is not None and not distinct and not windows and not self.query.with_ties and order:
+            return self._first_that_stand(node, outputs, order)
         if distinct or limited:
             check_append_only(node, "DISTINCT" if distinct else "ORDER BY … LIMIT")
         if distinct:
@@ -461,6 +464,18 @@ class SelectBinder:
         if change is not None:
             outputs = [*outputs, Output("op", node.attributes[change].reference(change))]
         return project_to(node, outputs)
+
+    def _first_that_stand(self, node: Node, outputs: list[Output], order: list[OrderBy]) -> Node:
+        """Return the first k of what stands after a change log (K24); ordering keys ride along as hidden columns."""
+        change = change_position(node.attributes)
+        assert change is not None
+        columns = list(outputs)
+        keys = tuple(OrderColumn(column_for(k.expression, columns), k.descending, k.nulls_first) for k in order)
+        rows = project_to(node, [*columns, Output("op", node.attributes[change].reference(change))])
+        first = ranked(rows, "row_number", (), keys, self.query.limit)
+        last = len(first.attributes) - 1
+        kept = [Output(o.name, first.attributes[i].reference(i)) for i, o in enumerate(outputs)]
+        return project_to(first, [*kept, Output("op", first.attributes[last].reference(last))])
 
     def _distinct(self, node: Node, outputs: list[Output], order: list[OrderBy], windows: list[int]) -> Node:
         if order:

@@ -1,6 +1,7 @@
-"""UNION, INTERSECT and EXCEPT of rows, each once; columns that meet by name; several groupings in one query (K26).
+"""UNION, INTERSECT and EXCEPT of rows, each once or ALL; columns that meet by name; several groupings in one query (K26).
 
     a EXCEPT b          ->  Distinct of the rows of a of which a SubqueryJoin says that b has no equal one
+    a EXCEPT ALL b      ->  the same without Distinct, where equal rows of a side are numbered and the number is compared too
     GROUP BY ROLLUP (k) ->  SELECT … GROUP BY k  UNION ALL  SELECT … GROUP BY ( ), where k is NULL
 
 Over windows the rows of a window are compared with those of the same window of the other side. Rows are equal as keys are (K6, K7).
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
-from millstream.engine.data.types import NULL
+from millstream.engine.data.types import BIGINT, NULL
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Literal
 from millstream.engine.language.recipes import JoinKind, WindowKind, WindowSpec
@@ -25,6 +26,7 @@ from millstream.engine.plan.logical import (
     JoinKey,
     Node,
     Project,
+    Rank,
     SubqueryJoin,
     Union,
     Window,
@@ -76,9 +78,9 @@ def combined(body: SetBody, union: Union, *, finite: bool, bounds: bool) -> Node
     if not shared and not finite:
         hint = "give both the same window, as in s [RANGE w SLIDE w]; FETCH takes any rows; or WHERE k IN (SELECT …) of a table"
         raise _refused(body, "without a window", hint)
-    left, right = sides
+    width = len(sides[0].attributes)
+    left, right = (_numbered(side, spec) for side in sides) if body.keeps_all else sides
     keys = tuple(JoinKey(a.reference(i), right.attributes[i].reference(i), True) for i, a in enumerate(left.attributes))
-    width = len(left.attributes)
     joined = SubqueryJoin(
         attributes=(*(at_close(left.attributes, spec) if shared else left.attributes), found_column()),
         left=left,
@@ -87,10 +89,26 @@ def combined(body: SetBody, union: Union, *, finite: bool, bounds: bool) -> Node
         keys=keys,
         ends=(width - 1, width - 1) if shared else None,
     )
-    found = joined.attributes[width].reference(width)
+    last = len(left.attributes)
+    found = joined.attributes[last].reference(last)
     kept = filtered(joined, [found if body.operator == "intersect" else build.call("not", [found])])
     rows = Project(attributes=joined.attributes[:width], input=kept, expressions=passing(joined.attributes[:width]))
-    return _without_bounds(_each_once(rows, spec), dropped=shared and not bounds)
+    return _without_bounds(rows if body.keeps_all else _each_once(rows, spec), dropped=shared and not bounds)
+
+
+def _numbered(side: Node, spec: WindowSpec | None) -> Node:
+    """Return the rows, equal ones of a window numbered in order of arrival; without a window when all have come."""
+    width = len(side.attributes)
+    number = Attribute("copy", BIGINT, False)
+    closing = None if spec is None else width - 1
+    return Rank(
+        attributes=(*side.attributes, number),
+        input=side,
+        function="row_number",
+        order=(),
+        partition=tuple(range(width)),
+        closing=closing,
+    )
 
 
 def _refused(body: SetBody, what: str, hint: str) -> Unsupported:

@@ -89,10 +89,16 @@ def state_bound(recipe: Recipe) -> str | None:
         return "the rows of the table, and what the subquery made of them last"
     if isinstance(recipe, recipes.TableJoinRecipe | recipes.TableChangesRecipe):
         return "the rows of the table"
+    if isinstance(recipe, recipes.ChangingTopRecipe):
+        return "the rows that stand"
+    if isinstance(recipe, recipes.ViewChangesRecipe):
+        return "the rows of the view, until they have been shown"
     if isinstance(recipe, recipes.ChangeJoinRecipe):
         return "the rows that stand on both sides"
     if isinstance(recipe, recipes.StandingRowsRecipe):
         return "the rows that stand"
+    if isinstance(recipe, recipes.KeptRowsRecipe):
+        return _rows(recipe.rows_max or 0) if recipe.kept_us is None else f"the rows of {duration_text(recipe.kept_us)} of event time"
     if isinstance(recipe, recipes.SubqueryRecipe):
         return f"the rows of open windows, {_ABOVE}" if recipe.ends is not None else "all rows, until both inputs end"
     if isinstance(recipe, recipes.AsofJoinRecipe):

@@ -10,7 +10,7 @@ from millstream.engine.data.errors import InvalidDefinition, TypeProblem, Unsupp
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.build import conjunction
-from millstream.engine.expressions.ir import Expression, Literal
+from millstream.engine.expressions.ir import Expression, Literal, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, OrderColumn, WindowKind, WindowSpec
 from millstream.engine.language.statements import Place, SelectBody, SelectItem
 from millstream.engine.plan.aggregate_binder import AggregateBinder, projected
@@ -94,8 +94,6 @@ def split_conditions(
     conditions: Iterable[Expression], attributes: tuple[Attribute, ...], binder: AggregateBinder
 ) -> tuple[list[Expression], list[Expression]]:
     """Conditions of WHERE on the window's bounds alone act on whole groups and go above the aggregate; return (below, above)."""
-    from millstream.engine.expressions.ir import columns_used
-
     windows = {i for i, a in enumerate(attributes) if a.role in WINDOW_ROLES}
     below: list[Expression] = []
     above: list[Expression] = []
@@ -130,14 +128,14 @@ def top_of(node: Node, outputs: list[Output], order: list[OrderBy], limit: int, 
             else "write a window after the stream's name, or FETCH SELECT for one answer now",
         )
     columns = list(outputs)
-    keys = tuple(OrderColumn(_column_for(k.expression, columns), k.descending, k.nulls_first) for k in order)
-    partition = tuple(_column_for(node.attributes[i].reference(i), columns) for i in windows)
+    keys = tuple(OrderColumn(column_for(k.expression, columns), k.descending, k.nulls_first) for k in order)
+    partition = tuple(column_for(node.attributes[i].reference(i), columns) for i in windows)
     inner = project_to(node, columns, keep_roles=True)
     top = Top(attributes=inner.attributes, input=inner, order=keys, limit=limit, with_ties=with_ties, partition=partition)
     return project_to(top, [Output(o.name, top.attributes[i].reference(i)) for i, o in enumerate(outputs)])
 
 
-def _column_for(expression: Expression, columns: list[Output]) -> int:
+def column_for(expression: Expression, columns: list[Output]) -> int:
     """Return the position of a column that has this value, appending a hidden one if there is none."""
     spend(len(columns))
     for i, output in enumerate(columns):

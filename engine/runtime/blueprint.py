@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryNode
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.train import Train
+from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.data.work import EdgeStart
 from millstream.engine.flow.accounts import StreamLedger
 from millstream.engine.flow.cursors import Cursor
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.language.recipes import SinkRecipe
+from millstream.engine.language.recipes import KeptRowsRecipe, SinkRecipe, StandingRowsRecipe
+from millstream.engine.operators.build import build_operator
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.runtime.branches import Branches
 from millstream.engine.sharing.registry import Port, Shared, SharedOutput, Wire
@@ -46,6 +49,12 @@ class Blueprint:
     awaken: list[OutputLog] = field(default_factory=list)
     with_state: list[Shared] = field(default_factory=list)
     history: bool = False
+
+    @property
+    def keeper(self) -> RunningOperator | None:
+        """The operator that keeps the rows of a materialized view; None of another query."""
+        keeps = (o for o in self.operators if o.id == self.root.producer and isinstance(o.recipe, StandingRowsRecipe | KeptRowsRecipe))
+        return next(keeps, None)
 
     @property
     def external_logs(self) -> list[OutputLog]:
@@ -84,8 +93,9 @@ class Blueprint:
         before: list[tuple[EdgeId, EdgeStart]] = []
         wires = [w for w in self.wires if w.consumer is running]
         for wire in wires:
-            cursor = wire.port.log.open_cursor(wire.edge, from_seq=at)
-            cursor.position = min(cursor.position, at) if is_table(wire) else cursor.position
+            begins = at if wire.port.keeper is None else min(at, wire.port.log.hi)  # what the view has not put out yet is to be seen
+            cursor = wire.port.log.open_cursor(wire.edge, from_seq=begins)
+            cursor.position = min(cursor.position, at) if is_table(wire) else max(cursor.position, at)
             running.inputs.append(cursor)
             if wire.stream is not None:
                 running.external.append((wire.stream, cursor))
@@ -100,6 +110,8 @@ class Blueprint:
             source = wire.port.source
             if source is not None and source.table is not None:
                 running.logic.preload(place, source.table.content(at))
+            if wire.port.keeper is not None:
+                running.logic.preload(place, standing_of(wire.port.keeper, at))
         for log in running.outputs:
             log.hi, log.watermark_us = at, watermark
             log.idle = is_idle(frozenset[str]().union(*(w.port.base_streams for w in wires)))
@@ -108,6 +120,17 @@ class Blueprint:
     def stream_cursors(self) -> list[tuple[str, Cursor]]:
         """Return the cursors on external logs with the stream's name."""
         return [pair for running in self.operators for pair in running.external]
+
+
+def standing_of(keeper: RunningOperator, at: int) -> Train:
+    """Return the rows of a view as '+' changes that came just before the arrival number `at`. The operator must not run meanwhile."""
+    logic = keeper.logic
+    if keeper.elsewhere is not None:
+        logic = build_operator(keeper.recipe, [cursor.log.schema for cursor in keeper.inputs])
+        logic.restore(keeper.snapshot())
+    found = logic.standing(at - 1, TIME_MIN)
+    assert found is not None
+    return found
 
 
 def is_table(wire: Wire) -> bool:

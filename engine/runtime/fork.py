@@ -160,7 +160,7 @@ class Fork:
             for operator in operators[: operators.index(givers[-1]) + 1]:
                 _run(operator)
             log = givers[-1].outputs[0]
-            standing = givers[-1].logic.standing(log.hi, log.watermark_us)
+            standing = _knowing(givers[-1], operators).logic.standing(log.hi, log.watermark_us)
         if standing is None:
             raise Unsupported(
                 "the query's operators do not know which rows of these changes are current",
@@ -326,8 +326,25 @@ def _feeds_all(givers: Sequence[RunningOperator], operators: Sequence[RunningOpe
     return all(giver.id in below for giver in givers)
 
 
+def _knowing(giver: RunningOperator, operators: Sequence[RunningOperator]) -> RunningOperator:
+    """Return the operator that knows the rows which stand after the changes of another: of a view the one that keeps its rows."""
+    if not isinstance(giver.recipe, recipes.ViewChangesRecipe):
+        return giver
+    return next((o for o in operators if giver.inputs[0].log in o.outputs), giver)
+
+
+_CHANGING = (
+    recipes.TableChangesRecipe,
+    recipes.ViewChangesRecipe,
+    recipes.ChangeJoinRecipe,
+    recipes.ChangingTopRecipe,
+    recipes.StandingRowsRecipe,
+    recipes.KeptRowsRecipe,
+)
+
+
 def _gives_changes(recipe: recipes.Recipe) -> bool:
-    if isinstance(recipe, recipes.TableChangesRecipe | recipes.ChangeJoinRecipe | recipes.StandingRowsRecipe):
+    if isinstance(recipe, _CHANGING):
         return True
     if isinstance(recipe, recipes.AggregateRecipe):
         return recipe.emit.kind is recipes.EmitKind.CHANGES

@@ -44,6 +44,9 @@ class Handover:
         self._pairs = self._paired()
 
     def _check_alone(self) -> None:
+        own = {cursor.edge for operator in self.old.blueprint.operators for cursor in operator.inputs}
+        if self.old.blueprint.keeper is not None and not own.issuperset(self.old.blueprint.root.log.cursors):
+            raise Unsupported("other queries read the view")
         if any(operator.logic.stateful and operator.queries > 1 for operator in self.old.blueprint.operators):
             raise Unsupported("operators that keep its state serve other queries too")
 

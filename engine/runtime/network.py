@@ -99,6 +99,9 @@ class Network:
         self._served: dict[OperatorId, list[RunningQuery]] = {}
         self._watchers: dict[OperatorId, list[RunningQuery]] = {}
         self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
+        self.last_run: object = object()
+        """Another one after each order that was run."""
+        self._waking: dict[str, tuple[int, object, tuple[RunningOperator, ...], int | None]] = {}
         self.memory = Memory(self)
         self.placement: Placement | None = None  # who lets operators run in other processes; None: all run in this one
 
@@ -164,6 +167,7 @@ class Network:
             return self.remove_query(self._derived.pop(name)[0])
         source = self._source(name)
         del self.sources[name]
+        self._waking.pop(name, None)
         self._announced.discard(source.id)
         return (source.id,)
 
@@ -213,7 +217,7 @@ class Network:
             query,
             deliver,
             class_node,
-            keep_progress=False,
+            keep_progress=query.options.materialized,
             share_state=share_state and replaces is None,
             share=share and past is None and (replaces is None or self.queries[replaces].past is None),
             alone=replaces is not None,
@@ -292,7 +296,7 @@ class Network:
         self.lost_sharing = False
         with self.ingress.lock:
             at = self.ingress.next_seq if past is None else past.start
-            derived = [self.queries[self._derived[n][0]].blueprint.base_streams for n in blueprint.streams if n in self._derived]
+            derived = [w.port.base_streams for w in blueprint.wires if w.stream is not None and w.port.derived is not None]
             if any(log.ended for log in blueprint.external_logs) or any(self._all("ended", base) for base in derived):
                 ended = [name for name in sorted(blueprint.base_streams) if name in self.sources and self.sources[name].ended]
                 what = f"stream {', '.join(ended)}" if ended else f"an input of query {query.node.name}"
@@ -346,8 +350,10 @@ class Network:
         """Let the owner choose the periods anew of all queries with SLIDE WITHIN that share a synopsis with one that came or left."""
         for running in {s.running.id: s.running for s in blueprint.subscriptions}.values():
             if self.choose_periods is not None and running.queries:
-                outputs = {port: q.node.name for (operator, port), q in self._outputs.items() if operator == running.id}
-                regroup(running, outputs, self.choose_periods, self.late_rule)
+                regroup(running, partial(self._name_at, running.id), self.choose_periods, self.late_rule)
+
+    def _name_at(self, operator: OperatorId, output: int) -> str:
+        return self._outputs[operator, output].node.name
 
     def _watch(self, query: RunningQuery) -> None:
         """Have late rows judged across the places at which the query meets a stream, if these are several."""
@@ -509,17 +515,30 @@ class Network:
         return self._watchers.get(operator, [])
 
     def _wanted(self, source: Source, now_us: int) -> bool:
-        wakes = self._wakes(source)
-        return any(w <= now_us for w in wakes)
+        wake = self._next_wake_us(source)
+        return wake is not None and wake <= now_us
 
-    def _wakes(self, source: Source) -> list[int]:
-        """Return the processing times for which operators downstream of a stream by ARRIVAL wait."""
+    def _next_wake_us(self, source: Source) -> int | None:
+        """Return the first processing time for which an operator downstream of a stream by ARRIVAL waits.
+
+        It is asked for some times a second, and stays as it is while no query comes or goes and no order is run.
+        """
         name = source.definition.name
-        operators: dict[OperatorId, RunningOperator] = {}
+        version, last_run, operators, wake = self._waking.get(name, (-1, None, (), None))
+        if version != self.version:
+            version, last_run, operators = self.version, None, self._those_that_wake(name)
+        if last_run is not self.last_run:
+            last_run = self.last_run
+            wake = min([w for op in operators if (w := op.wake_at_us()) is not None], default=None)
+        self._waking[name] = version, last_run, operators, wake
+        return wake
+
+    def _those_that_wake(self, stream: str) -> tuple[RunningOperator, ...]:
+        found: dict[OperatorId, RunningOperator] = {}
         for query in list(self.queries.values()):
-            if query.attached and query.past is None and name in query.blueprint.base_streams:
-                operators.update((op.id, op) for op in query.blueprint.operators)
-        return [w for op in operators.values() if (w := op.wake_at_us()) is not None]
+            if query.attached and query.past is None and stream in query.blueprint.base_streams:
+                found.update((op.id, op) for op in query.blueprint.operators if op.may_wake)
+        return tuple(found.values())
 
     def _ticks_of(self, source: Source) -> list[int]:
         rule = source.definition.time
@@ -527,7 +546,8 @@ class Network:
         if source.ended:
             return due
         if rule.column is None:
-            due.extend(w + rule.delay_us for w in self._wakes(source))
+            wake = self._next_wake_us(source)
+            due.extend([] if wake is None else [wake + rule.delay_us])
         if rule.idle_us is not None and not source.idle and source.last_arrival_us is not None:
             due.append(source.last_arrival_us + rule.idle_us)
         return due
@@ -555,6 +575,8 @@ class Network:
             base = self.queries[query_id].blueprint.base_streams
             flushes = any(self.sources[b].definition.time.idle_flush for b in base)
             return Port(port.log, port.producer, None, base, derived=stream, flushes=flushes, lineages=port.lineages)
+        if stream not in self.sources:
+            return self._view_port(stream)
         source = self._source(stream)
         narrow = len(schema) < len(source.log.schema)
         log, lineages = source.log, 0
@@ -570,6 +592,16 @@ class Network:
         elif narrow:
             log = self._older_log(source, schema)
         return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush, lineages=lineages)
+
+    def _view_port(self, name: str) -> Port:
+        """Return where the changes of a materialized view can be read. UnknownName where none of this name runs."""
+        found = next((q for q in self.queries.values() if q.node.name == name and q.attached and q.past is None), None)
+        keeper = None if found is None else found.blueprint.keeper
+        if found is None or keeper is None:
+            raise UnknownName(f"there is no stream {name}")
+        port, base = found.blueprint.root, found.blueprint.base_streams
+        flushes = any(self.sources[b].definition.time.idle_flush for b in base)
+        return Port(port.log, port.producer, None, base, derived=name, flushes=flushes, lineages=port.lineages, keeper=keeper)
 
     def _log_of(self, source: Source, schema: Schema) -> OutputLog:
         return OutputLog(self._ids.log(), source.definition.schema.first(len(schema)))

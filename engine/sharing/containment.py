@@ -9,29 +9,33 @@ expressions that can never fail take part in containment, so that nobody is told
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import lru_cache
 from math import isfinite
 from typing import Any
 
-from millstream.engine.data.schema import Schema
+from millstream.engine.data.records import members_of
+from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform
-from millstream.engine.language.recipes import Recipe, SinkRecipe, TableChangesRecipe
+from millstream.engine.language.recipes import Recipe, SinkRecipe, TableChangesRecipe, ViewChangesRecipe
 
 COMMUTATIVE = frozenset(("+", "*", "=", "<>", "and", "or", "is_distinct_from", "is_not_distinct_from"))
 NESTED = frozenset(("and", "or"))
 TURNED = {">": "<", ">=": "<="}
+ASKED_AGAIN = 64  # expressions whose normal form is kept: those of one query are asked for when it is placed, and when it is entered
 
 
+@lru_cache(ASKED_AGAIN)
 def normal_expression(expression: Expression) -> Expression:
     """Return the expression that stands for all that are written differently and mean the same."""
     reorders = not may_fail(expression)
 
     def change(node: Expression) -> Expression:
         if isinstance(node, ColumnRef):
-            return replace(node, name="")
+            return ColumnRef(node.type, node.position)
         if isinstance(node, Call):
             return _normal_call(node, reorders)
         return node
@@ -50,7 +54,15 @@ def _normal_call(call: Call, reorders: bool) -> Expression:
         arguments = list(dict.fromkeys(arguments))
     if call.function in NESTED and len(arguments) == 1:
         return arguments[0]
-    return replace(call, arguments=tuple(sorted(arguments, key=repr)))
+    return replace(call, arguments=tuple(_in_order(arguments)))
+
+
+def _in_order(arguments: list[Expression]) -> list[Expression]:
+    """Return them by what `repr` shows, which begins with the kind; writing it all out takes long."""
+    kinds = [type(a).__qualname__ for a in arguments]
+    if len(set(kinds)) == len(kinds):
+        return [arguments[kinds.index(kind)] for kind in sorted(kinds)]
+    return sorted(arguments, key=repr)
 
 
 def _operands(expression: Expression, function: str) -> list[Expression]:
@@ -61,20 +73,22 @@ def _operands(expression: Expression, function: str) -> list[Expression]:
 
 def normal_schema(schema: Schema) -> Schema:
     """Return the schema without names."""
-    return Schema(tuple(replace(f, name="") for f in schema.fields))
+    return Schema(tuple([Field("", f.type, f.nullable) for f in schema.fields]))
 
 
 def normal_recipe(recipe: Recipe) -> Recipe | None:
     """Return the recipe that equals that of every operator doing the same; None for one that belongs to its query alone."""
-    if isinstance(recipe, SinkRecipe | TableChangesRecipe):  # this has shown what stood, and a query that comes later must see it too
+    if isinstance(
+        recipe, SinkRecipe | TableChangesRecipe | ViewChangesRecipe
+    ):  # this has shown what stood, and a query that comes later must see it too
         return None
     changed: dict[str, Any] = {"schema": normal_schema(recipe.schema)}
-    for field in fields(recipe):
-        value = getattr(recipe, field.name)
+    for name in members_of(type(recipe)):
+        value = getattr(recipe, name)
         if isinstance(value, Expression):
-            changed[field.name] = normal_expression(value)
+            changed[name] = normal_expression(value)
         elif isinstance(value, tuple) and value and all(isinstance(v, Expression) for v in value):
-            changed[field.name] = tuple(normal_expression(v) for v in value)
+            changed[name] = tuple([normal_expression(v) for v in value])
     return replace(recipe, **changed)
 
 
@@ -105,10 +119,13 @@ def all_implied(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
     return all(any(_implies(mine, their) for mine in ours) for their in theirs)
 
 
-def parts_of(condition: Expression) -> list[Part]:
-    """Return the conjuncts of a condition."""
+@lru_cache(ASKED_AGAIN)
+def parts_of(condition: Expression) -> tuple[Part, ...] | None:
+    """Return the conjuncts of a condition, None where it can fail."""
+    if may_fail(condition):
+        return None
     normal = [normal_expression(c) for c in conjuncts(condition)]
-    return [(c, _range_of(c)) for c in normal]
+    return tuple([(c, _range_of(c)) for c in normal])
 
 
 def _range_of(condition: Expression) -> _Range | None:

@@ -35,7 +35,7 @@ class Port:
     """An output that can be read: its log, who fills it, the source if it is a stream's, the streams and base streams behind it.
 
     `flushes`: silence on one of the base streams closes what is open (IDLE … FLUSH). `lineages`: how many parts the tallies of its trains
-    have, 0 where nothing is shed.
+    have, 0 where nothing is shed. `keeper`: the operator that keeps the rows of a view, which fills the log.
     """
 
     log: OutputLog
@@ -47,6 +47,7 @@ class Port:
     raw: bool = True
     flushes: bool = False
     lineages: int = 0
+    keeper: RunningOperator | None = None
 
 
 @dataclass(slots=True)
@@ -101,15 +102,15 @@ class FilterIndex:
     """The filters over one log that cannot fail, so that nobody is told of errors that are another query's."""
 
     def __init__(self) -> None:
-        self._parts: dict[OperatorId, tuple[Shared, list[Part]]] = {}
+        self._parts: dict[OperatorId, tuple[Shared, Sequence[Part]]] = {}
         self._equal: dict[object, list[OperatorId]] = {}  # by a conjunct, or by a column and the constant that it equals
         self._bounds: dict[tuple[ColumnRef, bool], list[tuple[Any, OperatorId]]] = {}  # a column's lower or upper bounds, ascending
 
     def add(self, shared: Shared, condition: Expression) -> None:
         """Enter a filter."""
-        if may_fail(condition):
-            return
         parts = parts_of(condition)
+        if parts is None:
+            return
         self._parts[shared.running.id] = shared, parts
         equal, bound = _place_of(parts)
         if bound is None:
@@ -134,9 +135,9 @@ class FilterIndex:
 
     def looser(self, condition: Expression) -> tuple[Shared, Expression] | None:
         """Return the running filter that drops most of what this one drops and nothing else, with the condition that is left to do."""
-        if may_fail(condition):
-            return None
         ours = parts_of(condition)
+        if ours is None:
+            return None
         best: tuple[int, Shared, Expression] | None = None
         for number in sorted(self._candidates(ours)):
             shared, theirs = self._parts[number]

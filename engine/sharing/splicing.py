@@ -44,13 +44,13 @@ ChoosePeriods = Callable[[Sequence[Periodic], int], Mapping[str, InForce]]
 """From the queries of a synopsis and its step in µs to the period of each by name."""
 
 
-def regroup(running: RunningOperator, outputs: Mapping[int, str], choose: ChoosePeriods, late_rule: LateRule | None = None) -> None:
-    """Choose anew and put in force; the operator is idle."""
+def regroup(running: RunningOperator, name_of: Callable[[int], str], choose: ChoosePeriods, late_rule: LateRule | None = None) -> None:
+    """Choose anew and put in force; the operator is idle. `name_of` tells whose an output is."""
     running.come_home()
     logic = running.logic
     assert isinstance(logic, SharedAggregate)
     logic.late_rule = late_rule
-    asked = {port: Periodic(name, *logic.asked(port), logic.sorts(port)) for port, name in outputs.items() if logic.is_within(port)}
+    asked = {port: Periodic(name_of(port), *logic.asked(port), logic.sorts(port)) for port in logic.within}
     if not asked:
         return
     chosen = choose(list(asked.values()), logic.step_us)

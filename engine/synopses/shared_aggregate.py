@@ -94,6 +94,7 @@ class SharedAggregate(WindowAggregate):
         self._moved = False  # windows have closed since panes were last freed
         self._wake_us: tuple[int | None] | None = None
         self._spanning: list[Frame] = []  # frames that also answer windows without rows
+        self._within: dict[int, None] = {}
 
     # Queries come and go -------------------------------------------------------------------------------------------------
 
@@ -151,12 +152,15 @@ class SharedAggregate(WindowAggregate):
         key_places = tuple(self.keys.index(key) for key in recipe.keys)
         self._members[port] = Member(recipe, shown, frame, [self._accumulator(call) for call in recipe.aggregates], key_places)
         self._held.counted(recipe.aggregates, newest_us)
+        if _is_within(recipe.window):
+            self._within[port] = None
         self._wake_us = None
 
     def unsubscribe(self, port: int) -> None:
         """Take an output away, with what nobody else needs; the step becomes coarser with the next layer."""
         member = self._members.pop(port)
         self._loud.pop(port, None)
+        self._within.pop(port, None)
         self.free_ports.append(port)
         member.frame.ports.remove(port)
         if not member.frame.ports:
@@ -198,10 +202,10 @@ class SharedAggregate(WindowAggregate):
         else:
             self._loud.pop(port, None)
 
-    def is_within(self, port: int) -> bool:
-        """Whether an output's SLIDE is an upper bound (K16)."""
-        window = self._members[port].frame.window
-        return window.slide_within and window.kind is WindowKind.HOPPING and not window.offset_us
+    @property
+    def within(self) -> tuple[int, ...]:
+        """The outputs whose SLIDE is an upper bound (K16), in the order they came."""
+        return tuple(self._within)
 
     def asked(self, port: int) -> tuple[int, int]:
         """Return an output's range and slide in µs."""
@@ -513,8 +517,13 @@ class SharedAggregate(WindowAggregate):
         self._table = table
         self._live = LivePanes(table, self._layers)
         self._spanning = [f for f in self._frames.all if f.empty is not None]
+        self._within = dict.fromkeys(port for port, member in self._members.items() if _is_within(member.frame.window))
         self._wake_us = None
 
     def state_rows(self) -> int:
         """Return panes × groups."""
         return len(self._table.slots) * self._keys.alive
+
+
+def _is_within(window: WindowSpec) -> bool:
+    return window.slide_within and window.kind is WindowKind.HOPPING and not window.offset_us

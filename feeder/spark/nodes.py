@@ -96,6 +96,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.TopRecipe: "ORDER BY LIMIT",
         recipes.RankRecipe: "rank",
         recipes.RunningTopRecipe: "ROW_NUMBER without a window",
+        recipes.ChangingTopRecipe: "ROW_NUMBER of changes",
         recipes.LagRecipe: "LAG",
         recipes.OverRecipe: "OVER",
         recipes.MatchRecipe: "MATCH_RECOGNIZE",
@@ -104,7 +105,9 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.SplitRecipe: "split",
         recipes.TableChangesRecipe: "changes of a table",
         recipes.ChangeJoinRecipe: "JOIN of changes",
+        recipes.ViewChangesRecipe: "changes of a view",
         recipes.StandingRowsRecipe: "MATERIALIZED VIEW",
+        recipes.KeptRowsRecipe: "MATERIALIZED VIEW",
     }
     return words[type(recipe)]
 

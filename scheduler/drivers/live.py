@@ -506,9 +506,16 @@ class LiveScheduler:
             own.append(self._splice(instruction))
             return
         if isinstance(instruction, Report):
-            self._statistics = self._core.statistics()
+            self._count_changed(instruction)
             self._settle(instruction)
         self._tell(instruction)
+
+    def _count_changed(self, report: Report) -> None:
+        """Let whoever waits for a report find in the counts what it tells of. A query that came brings nothing that waits yet."""
+        if report.kind == "added":
+            self._statistics = self._core.with_queries(self._statistics)  # to count all takes a look at each operator
+        else:
+            self._statistics = self._core.statistics()
 
     def _splice(self, splice: Splice) -> Spliced:
         if self._on_splice is None:

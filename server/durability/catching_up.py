@@ -212,10 +212,9 @@ class CatchingUp:
         options, archives = query.planned.physical.options, self._journaling.archives
         names = [name for name in query.reads if name not in self._host.network.sources or self._host.network.sources[name].table is None]
         for name in names:
-            if name in self._host.derived:
-                raise _refused(
-                    f"{name} is a derived stream", f"read {', '.join(self._host.base_streams((name,)))}, whose rows it is made of"
-                )
+            if self._host.maker(name) is not None:
+                what = "a derived stream" if name in self._host.derived else "a materialized view"
+                raise _refused(f"{name} is {what}", f"read {', '.join(self._host.base_streams((name,)))}, whose rows it is made of")
             if archives is None or archives.find(name) is None:
                 raise _refused(f"stream {name} has no archive", "CREATE STREAM … DURABILITY journal ARCHIVE keeps its history")
         if not names:

@@ -165,11 +165,11 @@ class Journaling:
         return durable and all(name in self.numbers for name in self.host.base_streams(query.reads))
 
     def _may_lose(self, query: Query) -> bool:
-        """Whether load may be shed before the query, or before a derived stream that it reads."""
+        """Whether load may be shed before the query, or before a derived stream or view that it reads."""
         node = self.host.class_nodes.get(query.planned.physical.options.class_name)
         if node is not None and node.may_shed:
             return True
-        return any(self._may_lose(self.host.derived[name]) for name in query.reads if name in self.host.derived)
+        return any(self._may_lose(made) for name in query.reads if (made := self.host.maker(name)) is not None)
 
     # --- in ---
 

@@ -26,6 +26,7 @@ from millstream.server.host.side_streams import DirectFeeder
 from millstream.server.journal.known import way_out
 from millstream.server.journal.records import DEFINITION, ROWS, Record
 from millstream.server.journal.store import StoredRun
+from millstream.server.lean import one_by_one
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
@@ -139,7 +140,7 @@ class Recovery:
             source.log.watermark_us, source.log.idle, source.log.ended = source.watermark_us, source.idle, source.ended
             if source.table is not None:
                 source.table.load(checkpoint.tables[number])
-        for query in tuple(self._deferred.values()):
+        for query in one_by_one(tuple(self._deferred.values())):
             held = checkpoint.queries.get(query.key)
             run = runs.get(query.key)
             # A run that began where the checkpoint stands had seen nothing then, so what is held under its key is another's.
@@ -218,7 +219,7 @@ class Recovery:
             self._begin(self._deferred.pop(key))
         if upto is None:
             rest, self._deferred = self._deferred, {}
-            for query in rest.values():
+            for query in one_by_one(rest.values()):
                 self._begin(query)
 
     def _begin(self, query: Query) -> bool:

@@ -257,8 +257,21 @@ class EngineHost:
         return found
 
     def base_streams(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the streams that rows enter and that these names, derived streams among them, come from."""
-        return base_streams(self.derived, names)
+        """Return the streams that rows enter and that these names, derived streams and views among them, come from."""
+        return base_streams(self.maker, names)
+
+    def maker(self, name: str) -> Query | None:
+        """Return the query behind a derived stream or a materialized view, None for what rows enter."""
+        return self.derived.get(name) or self.view(name)
+
+    def view(self, name: str) -> Query | None:
+        """Return the query of a materialized view, None for any other name."""
+        found = self.queries.find(name)
+        return found if found is not None and found.is_view and self.catalog.find(name) is None else None
+
+    def readers_of_view(self, query: Query) -> list[Query]:
+        """Return the running queries that read a materialized view; none of another query."""
+        return [q for q in self.queries if q.id is not None and query.name in q.reads] if query.is_view else []
 
     def is_pressed(self, stream: str) -> bool:
         """Whether publishers of a stream should wait for those who read results."""

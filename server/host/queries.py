@@ -7,7 +7,7 @@ never changed in place.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -97,6 +97,11 @@ class Query:
     def is_durable(self) -> bool:
         """Whether it outlives its connection and the server's restart."""
         return self.owner is None
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is a materialized view, which others read as a table."""
+        return self.kind is QueryKind.SELECT and self.is_durable and self.planned.physical.options.materialized
 
     @property
     def key(self) -> str:
@@ -216,10 +221,13 @@ class QueryBook:
             )
 
 
-def base_streams(derived: Mapping[str, Query], names: Iterable[str]) -> tuple[str, ...]:
-    """Return the streams that rows enter and that these names, derived streams among them, come from, in order of appearance."""
+def base_streams(maker: Callable[[str], Query | None], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the streams that rows enter and that these names come from, in order of appearance.
+
+    `maker` finds the query behind a derived stream or a view.
+    """
     found: dict[str, None] = {}
     for name in names:
-        query = derived.get(name)
-        found.update(dict.fromkeys(base_streams(derived, query.reads) if query is not None else (name,)))
+        query = maker(name)
+        found.update(dict.fromkeys(base_streams(maker, query.reads) if query is not None else (name,)))
     return tuple(found)

@@ -6,11 +6,12 @@ Every change of the network for a query's sake happens here, on the thread that 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from millstream.engine.data.errors import EngineError, SharingLost, Unsupported
+from millstream.engine.data.errors import EngineError, InUse, InvalidDefinition, SharingLost, Unsupported
 from millstream.engine.data.graph import ClassNode, OperatorId, QueryId
 from millstream.engine.data.train import Train
 from millstream.engine.ingest.checks import Reasons
@@ -57,7 +58,7 @@ def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
     """
     host.class_node(query.planned.physical.options)
     query.created_us = host.runtime.now_us()
-    host.catalog.add(NamedQuery(query.name, query.planned.physical.schema, query.shown_text, query.reads))
+    host.catalog.add(_named(query))
     host.queries.add(query)
     try:
         with host.store.change() as change:
@@ -71,6 +72,16 @@ def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
             host.queries.remove(query)
             host.catalog.drop_query(query.name)
         raise
+
+
+def _named(query: Query) -> NamedQuery:
+    """Return a query as the catalogue has it; a materialized view with what others see of it."""
+    view = None
+    if query.is_view:
+        from millstream.engine.plan.plan import derived_stream
+
+        view = replace(derived_stream(query.name, query.planned), view=True)
+    return NamedQuery(query.name, query.planned.physical.schema, query.shown_text, query.reads, view)
 
 
 def begin_or_defer(host: EngineHost, query: Query) -> None:
@@ -89,9 +100,11 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     """
     if query.run:
         query.planned = plan(host, source_of(query), query.options)
+        host.catalog.renew_query(_named(query))
         forgets, query.widths = bool(query.widths), {}
     else:
         forgets = False
+    _check_views(host, query)
     if not recovering:
         host.admit(query)
     host.note_order(query)
@@ -138,14 +151,28 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
             host.journaling.catching_up.went_live(query)
 
 
-def show_tables(host: EngineHost, query: Query) -> None:
-    """Let a query that reads what changes of tables see now what stands in them, rather than with the next change (K28)."""
-    from millstream.engine.plan.logical import TableChanges, TableScan, walk_plan
+def _check_views(host: EngineHost, query: Query) -> None:
+    """Raise InvalidDefinition when a view that a query reads does not run, or begins in the past and so has rows of its own."""
+    for view in filter(None, map(host.view, query.planned.streams)):
+        if view.id is None:
+            message = f"materialized view {view.name} is {view.state.value}, so its rows are not known"
+            raise InvalidDefinition(message, hint=f"START QUERY {view.name}")
+        if view.planned.physical.options.archive:
+            message = f"materialized view {view.name} begins in the past, and a continuous query reads views that begin now"
+            raise Unsupported(message, hint=f"put the SELECT of {view.name} in FROM")
 
-    changes = (node.input for node in walk_plan(query.planned.logical.root) if isinstance(node, TableChanges))
-    for name in dict.fromkeys(scan.table for scan in changes if isinstance(scan, TableScan)):
+
+def show_tables(host: EngineHost, query: Query) -> None:
+    """Let a query that reads what changes of tables and views see now what stands in them, rather than with the next change (K28)."""
+    from millstream.engine.plan.logical import Scan, TableChanges, TableScan, walk_plan
+
+    changes = [node.input for node in walk_plan(query.planned.logical.root) if isinstance(node, TableChanges)]
+    tables = [scan.table for scan in changes if isinstance(scan, TableScan)]
+    views = [host.base_streams((scan.stream,)) for scan in changes if isinstance(scan, Scan)]
+    for name in dict.fromkeys((*tables, *(base for bases in views for base in bases))):
         source, arrival_ns = host.network.sources[name], host.runtime.arrival_ns()
-        host.runtime.arrived(host.network.ingress.control(source, arrival_ns=arrival_ns, idle=False))
+        if not source.ended:
+            host.runtime.arrived(host.network.ingress.control(source, arrival_ns=arrival_ns, idle=source.idle))
 
 
 def source_of(query: Query) -> Any:
@@ -245,10 +272,11 @@ def end(host: EngineHost, query: Query, verb: Verb, target: QueryState, message:
     """End a run: take it out of the network, enter its new state, and only then tell its readers, who may look at once."""
     reason, was_running = END_REASONS[verb], query.id is not None
     counts: dict[str, Any] = {}
+    if verb is Verb.EXPIRE:
+        _end_readers(host, query, message)
     if query.id is not None:
         counts = host.counts(query)
-        identity, query.id = query.id, None
-        host.runtime.remove(identity, operators_alone(host, identity))
+        _leave(host, query)
     query.state = target
     if was_running or verb is Verb.DROP:
         host.observer.query_ended(query, reason, message, counts)
@@ -271,6 +299,10 @@ def move(host: EngineHost, query: Query, verb: Verb, message: str = "") -> Query
     target = next_state(query.name, query.state, verb)
     if target is None:
         return None
+    readers = host.readers_of_view(query) if verb in (Verb.START, Verb.STOP) else []
+    if readers:
+        names = ", ".join(reader.name for reader in readers)
+        raise InUse(f"materialized view {query.name} is read by {names}", hint=f"STOP QUERY {readers[0].name} first")
     with host.store.change() as change:
         _remember_desired(host, query, verb, target)
         if verb is Verb.START:
@@ -363,6 +395,24 @@ def next_due_us(host: EngineHost) -> int | None:
     return min(times, default=None)
 
 
+def _leave(host: EngineHost, query: Query) -> None:
+    """Take a run out of the network, and with it views that have ended and that nobody else reads."""
+    identity, query.id = query.id, None
+    assert identity is not None
+    host.runtime.remove(identity, operators_alone(host, identity))
+    for view in filter(None, map(host.view, query.planned.streams)):
+        if view.state is QueryState.FINISHED and view.id is not None and not host.readers_of_view(view):
+            _leave(host, view)
+
+
+def _end_readers(host: EngineHost, query: Query, why: str) -> None:
+    """End all that reads a view that ends before its streams: it would wait for ever."""
+    for reader in host.readers_of_view(query):
+        reader.failure = f"materialized view {query.name}, which it reads, has ended: {why}"
+        host.observer.query_ended(reader, "failed", reader.failure, host.counts(reader))
+        finished(host, reader, reader.run)
+
+
 def end_derived(host: EngineHost, query: Query) -> None:
     """Take the query behind a derived stream out."""
     if query.id is not None:
@@ -410,7 +460,8 @@ def finished(host: EngineHost, query: Query, run: int) -> None:
     """Take a run whose inputs have ended, or that failed, out of the network; its state is kept no longer."""
     if query.run == run and query.state in (QueryState.RUNNING, QueryState.PAUSED) and host.queries.find(query.name) is query:
         host.counts(query)
-        identity, query.id = query.id, None
-        if identity is not None:
-            host.runtime.remove(identity, operators_alone(host, identity))
+        if query.failure is not None:
+            _end_readers(host, query, query.failure)
+        if query.id is not None and not host.readers_of_view(query):  # who reads a view sees its last rows still
+            _leave(host, query)
         query.state = QueryState.FINISHED

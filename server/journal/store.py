@@ -15,7 +15,7 @@ import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,10 @@ class StoredDefinition:
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """A durable query: `text` or `plan` (one of the two), options, the state its user wants. Times in microseconds."""
+    """A durable query: `text` or `plan` (one of the two), options, the state its user wants. Times in microseconds.
+
+    `widths` says how many columns streams had when it was planned, of those that have more since.
+    """
 
     name: str
     text: str | None = None
@@ -84,6 +87,7 @@ class StoredQuery:
     desired: str = "running"
     start_at_us: int | None = None
     lifetime_us: int | None = None
+    widths: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +278,11 @@ class Store:
     def queries(self) -> list[StoredQuery]:
         """Return the durable queries in the order they were made."""
         rows = self.rows("SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position")
-        return [StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, *r[4:]) for r in rows]
+        widths: dict[str, dict[str, int]] = {}
+        for query, stream, columns in self.rows("SELECT query, stream, columns FROM widths"):
+            widths.setdefault(query, {})[stream] = columns
+        made = (StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, r[4], r[5], r[6]) for r in rows)
+        return [replace(one, widths=widths[one.name]) if one.name in widths else one for one in made]
 
     def read_json(self, text: str | None) -> Any:
         """Return what was kept as JSON. StoreError when it is that no more."""
@@ -320,10 +328,6 @@ class Store:
     def set_width(self, query: str, stream: str, columns: int) -> None:
         """Keep how many columns a stream had when a query was planned, unless that is known from before."""
         self.write("INSERT OR IGNORE INTO widths VALUES (?, ?, ?)", query, stream, columns)
-
-    def widths_of(self, query: str) -> dict[str, int]:
-        """Return how many columns streams had when a query was planned, of those that have more since."""
-        return dict(self.rows("SELECT stream, columns FROM widths WHERE query = ?", query))
 
     def forget_widths(self, query: str) -> None:
         """Forget that: the query is planned anew."""

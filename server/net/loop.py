@@ -45,6 +45,10 @@ class Bridge(Generic[Item]):
         self._items.append(item)
         self.wake()
 
+    def leave(self, item: Item) -> None:
+        """Leave an item that may wait for the next one that wakes the loop, or for `wake`."""
+        self._items.append(item)
+
     def wake(self) -> None:
         """See to it that what waits is delivered soon."""
         if not self._woken:

@@ -18,7 +18,7 @@ from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema, StreamDefinition, TimeRule
 from millstream.engine.data.types import Kind
-from millstream.engine.language.recipes import StandingRowsRecipe
+from millstream.engine.language.recipes import KeptRowsRecipe, StandingRowsRecipe
 from millstream.engine.operators.build import build_operator
 from millstream.engine.plan.catalog import DerivedStream, TimeOffset
 from millstream.server.host.contract import HeldBlock, HeldRows, KeptResults
@@ -96,11 +96,12 @@ def view_held(host: EngineHost, query: Query) -> HeldRows:
     if running is None:
         message = f"materialized view {query.name} is {query.state.value}, so its rows are not known"
         raise InvalidDefinition(message, hint=f"START QUERY {query.name}")
-    keeper = next(operator for operator in running if isinstance(operator.recipe, StandingRowsRecipe))
+    keeper = next(operator for operator in running if isinstance(operator.recipe, StandingRowsRecipe | KeptRowsRecipe))
+    inputs = [cursor.log.schema for cursor in keeper.inputs]
     recipe, state, schema = keeper.recipe, bytes(keeper.snapshot()), _standing(query.planned.physical.schema)
 
     def blocks() -> Iterator[HeldBlock]:
-        logic = build_operator(recipe, [recipe.schema])
+        logic = build_operator(recipe, inputs)
         logic.restore(state)
         train = logic.standing(0, 0)
         if train is not None and train.rows:

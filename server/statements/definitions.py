@@ -73,7 +73,7 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     planned = running.plan(host, statement.query, {}, statement.text)
     if any(isinstance(node, TableChanges) for node in walk_plan(planned.logical.root)):
         raise Unsupported(
-            "a derived stream of tables is not supported: a query that reads it would not see what stood before",
+            "a derived stream of tables or views is not supported: a query that reads it would not see what stood before",
             hint=f"CREATE MATERIALIZED VIEW {statement.name} AS SELECT … for FETCH; in a continuous query put the SELECT in FROM",
         )
     derived = derived_stream(statement.name, planned)

@@ -32,8 +32,19 @@ def _drop_query(host: EngineHost, statement: Drop) -> Outcome:
     if statement.is_view and not query.planned.physical.options.materialized:
         raise UnknownName(f"{query.name} is a query, and no materialized view", hint=f"write DROP QUERY {query.name}")
     check_connectors(host, ConnectorKind.SINK, f"query {query.name}", query.name)
-    running.strike(host, query)
-    return said(f"{'materialized view' if statement.is_view else 'query'} {query.name} dropped")
+    check_unread_view(host, query, f"drop them first, or write DROP MATERIALIZED VIEW {query.name} CASCADE", cascade=statement.cascade)
+    with host.store.change():
+        dropped = _Dropped(host, f"materialized view {query.name} was dropped")
+        dropped.readers(query)
+        running.strike(host, query)
+    return said(*dropped.notices, f"{'materialized view' if statement.is_view else 'query'} {query.name} dropped")
+
+
+def check_unread_view(host: EngineHost, query: Query, hint: str, *, cascade: bool = False) -> None:
+    """Raise InUse for a view that queries read, also such as do not run."""
+    readers = host.catalog.dependents(query.name) if query.is_view and not cascade else ()
+    if readers:
+        raise InUse(f"materialized view {query.name} is read by {', '.join(readers)}", hint=hint)
 
 
 def _drop_class(host: EngineHost, statement: Drop) -> Outcome:
@@ -122,8 +133,16 @@ class _Dropped:
         """Drop a query."""
         if query.name not in self._queries:
             self._queries.add(query.name)
+            self.readers(query)
             running.strike(self._host, query, self._reason)
             self.notices.append(f"query {query.name} dropped")
+
+    def readers(self, query: Query) -> None:
+        """Drop what reads a query, if that is a view."""
+        for name in self._host.catalog.dependents(query.name) if query.is_view else ():
+            found = self._host.queries.find(name)
+            if found is not None:
+                self.query(found)
 
     def relation_and_readers(self, name: str) -> None:
         """Drop a stream, derived stream or table, and before it whatever reads or feeds it."""

@@ -254,15 +254,15 @@ def _copied(host: EngineHost, query: Query, instead: Question | None) -> Questio
 
 
 def _feeders(host: EngineHost, query: Query) -> list[Query]:
-    """Return the queries behind the derived streams that a query reads, those that others read first."""
+    """Return the queries behind the derived streams and views that a query reads, those that others read first."""
     found: dict[str, Query] = {}
 
     def visit(names: Sequence[str]) -> None:
         for name in names:
-            derived = host.derived.get(name)
-            if derived is not None and name not in found:
-                visit(derived.reads)
-                found[name] = derived
+            made = host.maker(name)
+            if made is not None and name not in found:
+                visit(made.reads)
+                found[name] = made
 
     visit(query.reads)
     return list(found.values())

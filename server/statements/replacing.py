@@ -25,7 +25,7 @@ from millstream.server.host.queries import Query
 from millstream.server.host.table_files import TableRows
 from millstream.server.results.outcome import Outcome, said
 from millstream.server.statements.alterations import add_columns
-from millstream.server.statements.drop import check_connectors
+from millstream.server.statements.drop import check_connectors, check_unread_view
 
 if TYPE_CHECKING:
     from millstream.server.host.engine_host import EngineHost
@@ -48,6 +48,7 @@ _CLAUSES = {
 def replace_query(host: EngineHost, old: Query, query: Query) -> None:
     """Let a query take the place of another one of its name, within the present change; it begins anew."""
     check_connectors(host, ConnectorKind.SINK, f"query {old.name}", old.name)
+    check_unread_view(host, old, "drop them first")
     host.class_node(query.planned.physical.options)
     host.admit(query)
     for stream in host.base_streams(query.reads):

@@ -96,7 +96,7 @@ def insert_select(
 
 
 def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
-    """Refuse a statement that would feed a stream with its own rows, over whatever derived streams and other INSERTs."""
+    """Refuse a statement that would feed a stream with its own rows, over whatever derived streams, views and other INSERTs."""
     seen: set[str] = set()
     ahead = list(reads)
     while ahead:
@@ -106,8 +106,8 @@ def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
         if name in seen:
             continue
         seen.add(name)
-        derived = host.derived.get(name)
-        ahead += derived.reads if derived is not None else [r for q in host.queries if q.target == name for r in q.reads]
+        made = host.maker(name)
+        ahead += made.reads if made is not None else [r for q in host.queries if q.target == name for r in q.reads]
 
 
 def submit(host: EngineHost, submission: Submission, owner: object | None) -> Outcome:
@@ -144,15 +144,14 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
 def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
     """Bring a stored query back in the state its user wants."""
     statement = parse_statement(stored.text) if stored.text is not None else None
-    widths = host.store.widths_of(stored.name)
     if isinstance(statement, InsertSelect):
-        insert_select(host, statement, context, stored.options, widths)
+        insert_select(host, statement, context, stored.options, stored.widths)
         return
     source: Any = statement if statement is not None else stored.plan
-    planned = running.plan(host, source, stored.options, stored.text, widths)
+    planned = running.plan(host, source, stored.options, stored.text, stored.widths)
     query = Query(
         stored.name, planned, text=stored.text, plan=stored.plan, options=stored.options,
-        start_at_us=stored.start_at_us, lifetime_us=planned.physical.options.lifetime_us or stored.lifetime_us, widths=widths,
+        start_at_us=stored.start_at_us, lifetime_us=planned.physical.options.lifetime_us or stored.lifetime_us, widths=stored.widths,
     )  # fmt: skip
     running.enter(host, query, start=stored.desired != "stopped")
     if stored.desired == "paused" and host.recovery is not None:

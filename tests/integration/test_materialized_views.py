@@ -19,6 +19,7 @@ TOWNS = "CREATE TABLE towns (town TEXT, land TEXT, PRIMARY KEY (town))"
 SALES = "CREATE STREAM sales (ts BIGINT, shop TEXT, n BIGINT) TIMESTAMP BY ts UNIT s"
 WHERE = "SELECT shop, land FROM shops LEFT JOIN towns USING (town)"
 FETCHES_MAX = 20
+SUMS = "SELECT shop, SUM(n) AS total FROM sales [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY shop"
 SOLD = "SELECT shop, SUM(n) AS total FROM sales GROUP BY shop"
 
 
@@ -59,9 +60,9 @@ def test_a_view_has_what_stands_at_once_and_follows_its_tables(workers: int) -> 
         await client.publish("sales", [{"ts": 1, "shop": "north", "n": 3}, {"ts": 2, "shop": "north", "n": 4}])
         await check(client, "SELECT land, total FROM places JOIN sold ON places.shop = sold.shop", [("AT", 7)])
         assert sorted((await client.query("places").fetch()).to_pylist(), key=repr) == [{"shop": "north", "land": "AT"}]
-        with pytest.raises(MillstreamError, match="a continuous query reads streams"):
-            await client.execute("CREATE QUERY other AS SELECT shop FROM places")
-        with pytest.raises(MillstreamError, match=r"a derived stream of tables.*CREATE MATERIALIZED VIEW other"):
+        with pytest.raises(MillstreamError, match=r"a derived stream of tables or views.*CREATE MATERIALIZED VIEW other"):
+            await client.execute("CREATE STREAM other AS SELECT shop FROM places")
+        with pytest.raises(MillstreamError, match=r"a derived stream of tables or views.*CREATE MATERIALIZED VIEW other"):
             await client.execute("CREATE STREAM other AS SELECT shop FROM shops")
         await client.execute("STOP QUERY places")
         with pytest.raises(MillstreamError, match=r"materialized view places is stopped.*START QUERY places"):
@@ -106,6 +107,136 @@ def test_a_view_outlives_a_restart(tmp_path: Path, durability: str) -> None:
 
     asyncio.run(first())
     asyncio.run(again())
+
+
+def test_a_view_keeps_as_much_as_it_says_over_a_restart(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await client.execute(SALES + " DURABILITY journal")
+            with pytest.raises(MillstreamError, match=r"would grow without end.*WITH \(keep = '7 days'\)"):
+                await client.execute("CREATE MATERIALIZED VIEW recent AS SELECT shop, n FROM sales")
+            await client.execute("CREATE MATERIALIZED VIEW recent WITH (keep = '10 seconds') AS SELECT shop, n FROM sales WHERE n > 1")
+            await client.execute(f"CREATE MATERIALIZED VIEW sums WITH (keep = 2) AS {SUMS}")
+            await client.publish("sales", [{"ts": ts, "shop": "north", "n": ts} for ts in (1, 2, 8, 12)])
+            await check(client, "SELECT n FROM recent", [(12,), (2,), (8,)])
+
+    async def again() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await check(client, "SELECT n FROM recent", [(12,), (2,), (8,)])
+            await check(client, "SELECT total FROM sums", [(3,), (8,)])
+            await client.publish("sales", [{"ts": 20, "shop": "north", "n": 20}])
+            await check(client, "SELECT n FROM recent", [(12,), (20,)])
+            await check(client, "SELECT total FROM sums", [(12,), (8,)])
+
+    asyncio.run(first())
+    asyncio.run(again())
+
+
+LANDS = "SELECT land, COUNT(*) AS shops, SUM(total) AS total FROM places LEFT JOIN sold ON places.shop = sold.shop GROUP BY land"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_query_reads_views_as_tables_and_they_stay_as_long_as_it_is_there(workers: int) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await filled(client)
+        await client.execute(f"CREATE MATERIALIZED VIEW places AS {WHERE}")
+        await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
+        await client.publish("sales", [{"ts": 1, "shop": "south", "n": 3}])
+        await client.execute(f"CREATE MATERIALIZED VIEW lands AS {LANDS}")
+        await check(client, "SELECT * FROM lands", [("AT", 1, 3), (None, 1, None)])
+        await client.execute("CREATE QUERY few AS SELECT land FROM lands WHERE shops < 2")
+        await check(client, "SELECT * FROM few", [("AT",), (None,)])  # at once, though no row came since
+        await client.publish("sales", [{"ts": 2, "shop": "north", "n": 4}, {"ts": 3, "shop": "south", "n": 1}])
+        await client.publish("towns", [{"town": "Ulm", "land": "AT"}])
+        await check(client, "SELECT * FROM lands", [("AT", 2, 8)])
+        await check(client, "SELECT * FROM few", [])
+        with pytest.raises(MillstreamError, match=r"view places is read by .*few.*; drop them first, or write .*places CASCADE"):
+            await client.execute("DROP MATERIALIZED VIEW places")
+        with pytest.raises(MillstreamError, match="view sold is read by few, lands"):
+            await client.execute("CREATE OR REPLACE MATERIALIZED VIEW sold AS SELECT shop, COUNT(*) AS total FROM sales GROUP BY shop")
+        with pytest.raises(MillstreamError, match="view sold is read by lands; STOP QUERY lands first"):
+            await client.execute("STOP QUERY sold")
+        for name in ("few", "lands", "sold"):
+            await client.execute(f"STOP QUERY {name}")
+        with pytest.raises(MillstreamError, match=r"view sold is stopped.*START QUERY sold"):
+            await client.execute("START QUERY lands")
+        for name in ("sold", "lands", "few"):
+            await client.execute(f"START QUERY {name}")
+        await check(client, "SELECT * FROM lands", [("AT", 2, None)])
+        with pytest.raises(MillstreamError, match=r"a join of a stream with rows that change is not supported"):
+            await client.execute("SELECT sales.n FROM sales JOIN sold ON sales.shop = sold.shop")
+        dropped = await client.execute("DROP MATERIALIZED VIEW places CASCADE")
+        assert dropped.notices == ["query few dropped", "query lands dropped", "materialized view places dropped"]
+        await client.execute("DROP MATERIALIZED VIEW sold")
+
+    run(test, workers=workers)
+
+
+def test_a_view_that_ends_early_ends_its_readers_and_one_whose_streams_end_stays_for_them() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await filled(client)
+        await client.execute(f"CREATE MATERIALIZED VIEW sold WITH (lifetime = '300ms') AS {SOLD}")
+        await client.execute("CREATE MATERIALIZED VIEW more AS SELECT shop, total FROM sold WHERE total > 1")
+        much = await client.query("more").subscribe()
+        assert [batch async for batch in much] == []
+        assert "view sold, which it reads, has ended: its lifetime is over" in str(much.end)
+        await client.execute("DROP MATERIALIZED VIEW sold CASCADE")
+        await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
+        await client.execute("CREATE MATERIALIZED VIEW known AS SELECT town, total FROM shops JOIN sold ON shops.shop = sold.shop")
+        await client.publish("sales", [{"ts": 1, "shop": "south", "n": 3}])
+        await client.finish("sales")
+        await check(client, "SELECT * FROM known", [("Graz", 3)])
+        await client.publish("shops", [{"shop": "south", "town": "Linz"}])
+        await check(client, "SELECT * FROM known", [("Linz", 3)])
+        with pytest.raises(MillstreamError, match="view sold is read by known; STOP QUERY known first"):
+            await client.execute("START QUERY sold")
+        await client.execute("DROP MATERIALIZED VIEW known")
+        await client.execute("DROP MATERIALIZED VIEW sold")
+
+    run(test)
+
+
+@pytest.mark.parametrize("durability", [" DURABILITY journal", ""])
+def test_what_reads_views_outlives_a_restart(tmp_path: Path, durability: str) -> None:
+    kept = bool(durability)
+
+    async def first() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await filled(client, durability)
+            await client.execute(f"CREATE MATERIALIZED VIEW places AS {WHERE}")
+            await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
+            await client.publish("sales", [{"ts": 1, "shop": "south", "n": 3}])
+            await client.execute(f"CREATE MATERIALIZED VIEW lands AS {LANDS}")
+            await client.execute("CREATE MATERIALIZED VIEW most AS SELECT MAX(total) AS most FROM lands")
+            await client.publish("sales", [{"ts": 2, "shop": "north", "n": 5}])
+            await check(client, "SELECT * FROM most", [(5,)])
+
+    async def again() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await check(client, "SELECT * FROM most", [(5,)] if kept else [])
+            await client.publish("shops", [{"shop": "south", "town": "Graz"}])
+            await client.publish("sales", [{"ts": 3, "shop": "south", "n": 7}])
+            await check(client, "SELECT * FROM most", [(10 if kept else 7,)])
+            with pytest.raises(MillstreamError, match="is read by"):
+                await client.execute("DROP MATERIALIZED VIEW sold")
+
+    asyncio.run(first())
+    asyncio.run(again())
+    asyncio.run(again_after(tmp_path, 17 if kept else 7))
+
+
+async def again_after(data_dir: Path, most: int) -> None:
+    async with running(data_dir=str(data_dir)) as harness:
+        client = await harness.client()
+        await client.publish("shops", [{"shop": "south", "town": "Graz"}])
+        await client.publish("sales", [{"ts": 4, "shop": "south", "n": 7}])
+        await check(client, "SELECT * FROM most", [(most,)])
 
 
 def test_postgresql_reads_a_view_as_a_table() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
@@ -60,3 +62,65 @@ def test_what_was_accepted_once_is_planned_at_a_restart_whatever_work_that_takes
     asyncio.run(first())
     monkeypatch.setattr("millstream.engine.plan.plan.WORK_MAX", 3)
     asyncio.run(again())
+
+
+MANY = 40  # more than are brought back between two looks for garbage (server/lean.py)
+
+
+def statements_of(many: int, durability: str) -> list[str]:
+    """Return queries that share filters, windows and periods, a join, a derived stream, a view, and one that is paused."""
+    made = [
+        f"CREATE STREAM s (ts BIGINT, k BIGINT, v DOUBLE) TIMESTAMP BY ts UNIT us DURABILITY {durability}",
+        "CREATE TABLE names (k BIGINT PRIMARY KEY, word TEXT)",
+        "CREATE STREAM even AS SELECT ts, k, v FROM s WHERE k % 2 = 0",
+        "CREATE MATERIALIZED VIEW sums AS SELECT k, SUM(v) AS total FROM s GROUP BY k",
+        "CREATE QUERY joined AS SELECT a.k, a.v, b.v AS w FROM s [RANGE 50 MICROSECONDS] AS a JOIN even [RANGE 50 MICROSECONDS] AS b "
+        "ON a.k = b.k",
+        "CREATE QUERY worded AS SELECT s.v, names.word FROM s JOIN names ON s.k = names.k",
+    ]
+    for i in range(many):
+        kinds = (
+            f"SELECT k, v FROM s WHERE v > {i % 7} AND k = {i % 5}",
+            f"SELECT k, COUNT(*) AS n, AVG(v) AS mean FROM s [RANGE {20 + i} MICROSECONDS SLIDE 10 MICROSECONDS] WHERE v < {i} GROUP BY k",
+            f"SELECT k, MAX(v) AS top FROM even [RANGE 40 MICROSECONDS SLIDE WITHIN {10 + i % 3} MICROSECONDS] GROUP BY k",
+            f"SELECT k + {i} AS more, v * 2 AS twice FROM s WHERE v BETWEEN {i % 5} AND {i % 5 + 10}",
+        )
+        made.append(f"CREATE QUERY q{i} AS {kinds[i % 4]}")
+    return [*made, "CREATE QUERY held AS SELECT v FROM s", "PAUSE QUERY held"]
+
+
+@pytest.mark.parametrize("durability", ["none", "journal"])
+def test_queries_of_all_kinds_that_came_back_answer_as_those_of_a_server_that_never_stopped(tmp_path: Path, durability: str) -> None:
+    rows = [{"ts": 3 * i, "k": i * 7 % 5, "v": float(i * 11 % 13)} for i in range(80)]
+
+    async def begin(client: Any) -> None:
+        for statement in statements_of(MANY, durability):
+            await client.execute(statement)
+
+    async def answers(client: Any) -> dict[str, Any]:
+        await client.execute("INSERT INTO names VALUES (1, 'one'), (2, 'two')")
+        reading = {name: await client.subscribe(name) for name in ("joined", "worded", *(f"q{i}" for i in range(MANY)))}
+        await client.publish("s", rows)
+        view = await client.execute("FETCH SELECT k, total FROM sums ORDER BY k")
+        await client.finish("s")
+        found: dict[str, Any] = {"sums": list(view)}
+        for name, subscription in reading.items():
+            found[name] = [row async for batch in subscription for row in batch.to_pylist()]
+        found["states"] = [(row["name"], row["state"]) for row in await client.execute("SHOW QUERIES") if row["name"] == "held"]
+        return found
+
+    async def served(folder: Path, *, stops: bool) -> dict[str, Any]:
+        async with running(data_dir=str(folder)) as harness:
+            client = await harness.client()
+            await begin(client)
+            if not stops:
+                return await answers(client)
+        async with running(data_dir=str(folder)) as harness:
+            return await answers(await harness.client())
+
+    stayed = asyncio.run(served(tmp_path / "stayed", stops=False))
+    came_back = asyncio.run(served(tmp_path / "came_back", stops=True))
+    assert all(stayed.values())
+    assert came_back == stayed
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0

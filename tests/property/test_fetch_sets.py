@@ -16,6 +16,9 @@ from tests.support.catalogs import catalog_of
 duckdb = pytest.importorskip("duckdb")
 
 
+WORDS = ["UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL", "UNION DISTINCT"]
+
+
 def part(choice: random.Random, width: int) -> str:
     names = choice.choices(["a", "b", "id % 3"], k=width)
     shown = ", ".join(f"{n} AS x{i}" for i, n in enumerate(names))
@@ -29,8 +32,8 @@ def sets(choice: random.Random) -> str:
     for _ in range(choice.randint(1, 3)):
         other = part(choice, width)
         if choice.random() < 0.2:
-            other = f"({part(choice, width)} {choice.choice(['UNION', 'INTERSECT'])} {other})"
-        sql += f" {choice.choice(['UNION', 'UNION ALL', 'INTERSECT', 'EXCEPT', 'UNION DISTINCT'])} {other}"
+            other = f"({part(choice, width)} {choice.choice(['UNION', 'INTERSECT', 'EXCEPT ALL'])} {other})"
+        sql += f" {choice.choice(WORDS)} {other}"
     return sql
 
 
@@ -85,6 +88,7 @@ STREAMS = [f"CREATE STREAM {name} (ts BIGINT, k TEXT, v INT) TIMESTAMP BY ts UNI
 W, OTHER = "[RANGE 10 SECONDS SLIDE 10 SECONDS]", "[RANGE 5 SECONDS SLIDE 5 SECONDS]"
 REFUSED = [
     ("SELECT k FROM s INTERSECT SELECT k FROM r", "INTERSECT without a window.*the same window"),
+    ("SELECT k FROM s EXCEPT ALL SELECT k FROM r", "EXCEPT without a window.*the same window"),
     (f"SELECT k FROM s {W} EXCEPT SELECT k FROM r {OTHER}", "EXCEPT of different windows"),
     (f"SELECT k FROM s {W} UNION SELECT k FROM r", "UNION of different windows"),
     (f"SELECT k FROM s {W} UNION SELECT k FROM r {W} ORDER BY k LIMIT 1", "ORDER BY.*FETCH orders them"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import platform
 import subprocess
 import sys
 import threading
+import weakref
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,7 +30,7 @@ from millstream.server.host.intake import RowPlaces
 from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.journal.records import ROWS, Record, encode, find, record_of, rows_data
 from millstream.server.journal.store import Store
-from millstream.server.lean import ARENAS_MAX
+from millstream.server.lean import ARENAS_MAX, one_by_one
 from millstream.server.logs import LOG_BYTES_MAX, LogLines, configure_logs, finish_logs, logger
 from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.security import AccessRole, require, role_of
@@ -449,3 +451,36 @@ def test_threads_share_two_arenas() -> None:
         return told.stdout.count("<heap nr=")
 
     assert arenas("shared") == ARENAS_MAX < arenas("alone")
+
+
+class _Ring:
+    """Something that knows itself."""
+
+    def __init__(self) -> None:
+        self.self = self
+
+
+def test_the_garbage_of_things_made_one_by_one_goes_between_them_and_what_stays_is_not_looked_at_again() -> None:
+    frozen, kept, gone = gc.get_freeze_count(), [], []
+    try:
+        for number in one_by_one(range(100)):
+            assert not gc.isenabled()
+            kept.append(_Ring())
+            gone.append(weakref.ref(_Ring()))
+            assert sum(ring() is not None for ring in gone) <= 17
+            if number == 99:
+                assert gc.get_freeze_count() - frozen >= 2 * 90
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
+
+
+def test_the_collector_goes_on_where_one_of_many_things_fails() -> None:
+    def fail() -> None:
+        for number in one_by_one(range(10)):
+            assert number < 3, "the third"
+
+    with pytest.raises(AssertionError, match="the third"):
+        fail()
+    gc.collect()  # the generator, of which the error still knows
+    assert gc.isenabled()

@@ -7,7 +7,7 @@ import re
 from tests.support.tree import ROOT
 
 TESTS = ROOT / "tests"
-RULES = [f"K{number}" for number in range(1, 29)]
+RULES = [f"K{number}" for number in range(1, 30)]
 ROW = re.compile(r"^\| (K\d+) \| [^|]+ \| (.*) \|$", re.MULTILINE)
 IS_RANDOM = re.compile(r"@given|random\.Random|\bseed\b|\brng\b")
 

@@ -17,7 +17,7 @@ from millstream.engine.expressions.ir import Call, Case, Expression, Literal, ch
 from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.plan.logical import Filter, KeyedJoin, Node, Project, Split
-from millstream.engine.plan.rules.rewriting import bottom_up
+from millstream.engine.plan.rules.rewriting import are_same, bottom_up
 
 
 @dataclass(slots=True)
@@ -73,9 +73,12 @@ def fold(expression: Expression) -> Expression:
 def _change(node: Node) -> Node:
     if isinstance(node, Filter):
         condition = fold(node.condition)
+        if condition is node.condition:
+            return node
         return node.input if condition == _TRUE else replace(node, condition=condition)
     if isinstance(node, Project):
-        return replace(node, expressions=tuple(fold(e) for e in node.expressions))
+        expressions = tuple([fold(e) for e in node.expressions])
+        return node if are_same(expressions, node.expressions) else replace(node, expressions=expressions)
     if isinstance(node, Split):
         return replace(node, condition=fold(node.condition))
     if isinstance(node, KeyedJoin) and node.residual is not None:
@@ -102,7 +105,7 @@ def _fold_logic(call: Call) -> Expression:
         return neutral
     if len(kept) == 1:
         return kept[0]
-    return evaluate(replace(call, arguments=kept))
+    return evaluate(call if len(kept) == len(call.arguments) else replace(call, arguments=kept))
 
 
 def _fold_case(case: Case) -> Expression:

@@ -11,7 +11,7 @@ from typing import Any
 
 from millstream.engine.expressions.ir import columns_used
 from millstream.engine.plan import logical
-from millstream.engine.plan.rules.rewriting import remapped
+from millstream.engine.plan.rules.rewriting import are_same, remapped
 
 NAME = "projection_pruning"
 Mapping = dict[int, int]
@@ -71,13 +71,17 @@ def _project(node: logical.Project, wanted: set[int]) -> tuple[logical.Node, Map
     kept = sorted(wanted) or list(range(min(1, len(node.attributes))))
     used = {p for i in kept for p in columns_used(node.expressions[i])}
     below, moved = _prune(node.input, used)
-    expressions = tuple(remapped(node.expressions[i], moved) for i in kept)
+    expressions = tuple([remapped(node.expressions[i], moved) for i in kept])
+    if below is node.input and are_same(expressions, node.expressions):
+        return node, _identity(node)
     made = replace(node, input=below, expressions=expressions, attributes=tuple(node.attributes[i] for i in kept))
     return made, {old: new for new, old in enumerate(kept)}
 
 
 def _filter(node: logical.Filter, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     below, moved = _prune(node.input, wanted | columns_used(node.condition))
+    if below is node.input:
+        return node, moved
     made = replace(node, input=below, condition=remapped(node.condition, moved), attributes=_kept(node, below, moved))
     return made, moved
 
@@ -95,6 +99,8 @@ def _aggregate(node: logical.Aggregate, wanted: set[int]) -> tuple[logical.Node,
     if node.windowed:
         read |= {i for i, a in enumerate(node.input.attributes) if a.role.value.startswith("window")}
     below, moved = _prune(node.input, read)
+    if below is node.input and len(kept) == len(node.attributes):
+        return node, _identity(node)
     items = tuple(node.items[i].moved(moved) for i in kept_items)
     made = replace(
         node,
@@ -111,6 +117,8 @@ def _window(node: logical.Window, wanted: set[int]) -> tuple[logical.Node, Mappi
     """A window keeps its bounds, which stand last, and the keys it is partitioned by."""
     width = len(node.input.attributes)
     below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.spec.partition))
+    if below is node.input:
+        return node, _identity(node)
     bounds = node.attributes[width:]
     mapping = moved | {width + i: len(below.attributes) + i for i in range(len(bounds))}
     spec = replace(node.spec, partition=tuple(moved[p] for p in node.spec.partition))
@@ -120,13 +128,17 @@ def _window(node: logical.Window, wanted: set[int]) -> tuple[logical.Node, Mappi
 def _numbered(node: logical.Rank | logical.RunningTop, wanted: set[int]) -> tuple[logical.Node, Mapping, dict[str, Any]]:
     """Return what is below one that numbers rows, whose own columns stand last, and its partition and order there, which are read."""
     width = len(node.input.attributes)
-    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.partition) | {k.position for k in node.order})
+    read = set(node.partition) | {k.position for k in node.order}
+    change = node.retracts if isinstance(node, logical.RunningTop) else None
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | read | ({change} if change is not None else set()))
     own = range(width, len(node.attributes))
-    changed = {
+    changed: dict[str, Any] = {
         "input": below,
         "partition": tuple(moved[p] for p in node.partition),
         "order": tuple(replace(k, position=moved[k.position]) for k in node.order),
     }
+    if change is not None:
+        changed["retracts"] = moved[change]
     return below, moved | {place: len(below.attributes) + i for i, place in enumerate(own)}, changed
 
 
@@ -134,7 +146,7 @@ def _rank(node: logical.Rank, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     """Its own column is the number."""
     below, moved, changed = _numbered(node, wanted)
     attributes = (*_kept(node, below, moved), *node.attributes[len(node.input.attributes) :])
-    return replace(node, **changed, closing=moved[node.closing], attributes=attributes), moved
+    return replace(node, **changed, closing=None if node.closing is None else moved[node.closing], attributes=attributes), moved
 
 
 def _running_top(node: logical.RunningTop, wanted: set[int]) -> tuple[logical.Node, Mapping]:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import is_not
 
 from millstream.engine.data.effort import spend
 from millstream.engine.expressions.build import conjunction, conjuncts
 from millstream.engine.expressions.compile import NOT_CONSTANT
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform, walk
-from millstream.engine.plan.logical import Filter, Node, Project, with_inputs
+from millstream.engine.plan.logical import Filter, Node, Project, Unary, with_inputs
 
 
 def bottom_up(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return the plan rebuilt from the leaves, `change` applied to every node."""
+    """Return the plan rebuilt from the leaves, `change` applied to every node; itself where that changes nothing."""
     spend(1 + len(node.attributes) // 8)
-    inputs = tuple(bottom_up(below, change) for below in node.inputs)
-    if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
-        node = with_inputs(node, inputs)
-    return change(node)
+    if isinstance(node, Unary):
+        below = bottom_up(node.input, change)
+        return change(node if below is node.input else replace(node, input=below))
+    inputs = tuple([bottom_up(below, change) for below in node.inputs])
+    return change(node if are_same(inputs, node.inputs) else with_inputs(node, inputs))
+
+
+def are_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether two sequences hold the same objects."""
+    return len(some) == len(others) and not any(map(is_not, some, others))
 
 
 def substituted(expression: Expression, by: Sequence[Expression]) -> Expression:
@@ -28,7 +35,13 @@ def substituted(expression: Expression, by: Sequence[Expression]) -> Expression:
 
 def remapped(expression: Expression, mapping: dict[int, int]) -> Expression:
     """Return the expression with its columns at their new positions."""
-    return transform(expression, lambda e: replace(e, position=mapping[e.position]) if isinstance(e, ColumnRef) else e)
+
+    def moved(part: Expression) -> Expression:
+        if not isinstance(part, ColumnRef) or (place := mapping[part.position]) == part.position:
+            return part
+        return ColumnRef(part.type, place, part.name)
+
+    return transform(expression, moved)
 
 
 def filtered(node: Node, conditions: list[Expression], like: Filter | None = None) -> Node:

@@ -174,6 +174,9 @@ def test_the_limit_is_what_the_query_asks_of_the_number(query: str, shown: str, 
     assert again.physical.root == planned.physical.root
 
 
+RANKED = NUMBERED.replace("x", "n").replace("ROW_NUMBER", "RANK")
+
+
 @pytest.mark.parametrize(
     ("query", "words"),
     [
@@ -185,8 +188,8 @@ def test_the_limit_is_what_the_query_asks_of_the_number(query: str, shown: str, 
         ("SELECT DISTINCT ON (k) k FROM s [RANGE 5 SECONDS] ORDER BY k, x", "ROW_NUMBER over .RANGE 5 SECONDS. .*never ends"),
         (TOP.replace("AS r", "AS r, LAG(x) OVER (PARTITION BY k) AS b"), "beside another function with OVER.*derived table"),
         (
-            f"SELECT k FROM (SELECT k, n, {NUMBERED.replace('x', 'n')} FROM (SELECT k, COUNT(*) AS n FROM s GROUP BY k)) WHERE r = 1",
-            "change log",
+            f"SELECT k FROM (SELECT k, n, {RANKED} FROM (SELECT k, COUNT(*) AS n FROM s GROUP BY k)) WHERE r = 1",
+            "RANK over a change log",
         ),
         ("SELECT DISTINCT ON (k) k FROM s ORDER BY x", "ORDER BY must begin with the columns of DISTINCT ON"),
         ("SELECT DISTINCT ON (k) k, COUNT(*) FROM s GROUP BY k", "DISTINCT ON beside GROUP BY.*derived table"),

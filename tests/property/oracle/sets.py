@@ -23,19 +23,23 @@ def set_query(choice: random.Random, a: Feed, b: Feed) -> Expected:
     sql, rows = _branch(choice, window, choice.choice([a, b]), types)
     words = []
     for _ in range(choice.choice([1, 1, 2])):
-        word = choice.choice(["UNION", "EXCEPT"] if words else ["UNION", "INTERSECT", "EXCEPT"])
+        word = choice.choice(
+            ["UNION", "EXCEPT", "EXCEPT ALL"] if words else ["UNION", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL"]
+        )
         words.append(word)
         text, others = _branch(choice, window, choice.choice([a, b]), types)
         sql = f"{sql} {word} {text}"
         rows = _combined(word, rows, others)
-    return Expected(sql, [list(values) for values in rows.values()], False, shape=f"{' '.join(words)} of a {window.kind} window")
+    return Expected(
+        sql, [list(values) for equal in rows.values() for values in equal], False, shape=f"{' '.join(words)} of a {window.kind} window"
+    )
 
 
-Rows = dict[Any, tuple[Any, ...]]
+Rows = dict[Any, list[tuple[Any, ...]]]
 
 
 def _branch(choice: random.Random, window: Window, feed: Feed, types: list[str]) -> tuple[str, Rows]:
-    """A SELECT, and its different rows by their window and key."""
+    """A SELECT, and its rows by their window and key, equal ones by arrival."""
     maker = Maker(choice, feed.columns)
     outputs = [maker.make(t, 1) for t in types]
     where = maker.condition(1) if choice.random() < 0.5 else None
@@ -45,15 +49,19 @@ def _branch(choice: random.Random, window: Window, feed: Feed, types: list[str])
         for _, _, row in sorted(one.rows, key=lambda r: r[1]):
             if where is None or where.value(row) is True:
                 values = tuple(o.value(row) for o in outputs)
-                rows.setdefault((one.start, one.end, *map(key_of, values)), values)
+                rows.setdefault((one.start, one.end, *map(key_of, values)), []).append(values)
     tail = f" WHERE {where.sql}" if where is not None else ""
     return f"SELECT {', '.join(f'{o.sql} AS x{i}' for i, o in enumerate(outputs))} FROM {from_item(window, feed)}{tail}", rows
 
 
 def _combined(word: str, left: Rows, right: Rows) -> Rows:
     if word == "UNION":
-        return {**right, **left}
-    return {key: values for key, values in left.items() if (key in right) == (word == "INTERSECT")}
+        return {key: (left.get(key) or right.get(key, []))[:1] for key in {**right, **left}}
+    if word == "EXCEPT ALL":
+        return {key: values[len(right.get(key, ())) :] for key, values in left.items()}
+    if word == "INTERSECT ALL":
+        return {key: values[: len(right.get(key, ()))] for key, values in left.items()}
+    return {key: values[:1] for key, values in left.items() if values and bool(right.get(key)) == (word == "INTERSECT")}
 
 
 def groupings_query(choice: random.Random, feed: Feed) -> Expected:
