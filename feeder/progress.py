@@ -56,15 +56,19 @@ def summary(tally: Tally, refused: dict[str, int], *, complete: bool, paced: boo
     """Return the closing lines: what was sent, how fast and how late, what was not taken and why."""
     end_ns = tally.ended_ns or 0
     line = (
-        f"{'fed' if complete else 'stopped after'} {tally.sent:,} rows in {_seconds(tally):,.1f} s ({achieved(tally, end_ns):,.0f} rows/s)"
+        f"{'fed' if complete else 'stopped after'} {_rows(tally.sent)} in {_seconds(tally):,.1f} s ({achieved(tally, end_ns):,.0f} rows/s)"
     )
     if paced and tally.sent:
         line += f", at most {tally.lag_ns_max / NS_PER_MS:,.1f} ms late"
     lines = [line]
     if tally.rejected:
-        lines.append(f"the server refused {tally.rejected:,} row{'' if tally.rejected == 1 else 's'}: {'; '.join(tally.reasons)}")
-    lines += [f"{rows:,} rows were not fed: {reason}" for reason, rows in sorted(refused.items())]
+        lines.append(f"the server refused {_rows(tally.rejected)}: {'; '.join(tally.reasons)}")
+    lines += [f"{_rows(rows)} {'was' if rows == 1 else 'were'} not fed: {reason}" for reason, rows in sorted(refused.items())]
     return lines
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def _seconds(tally: Tally) -> float:

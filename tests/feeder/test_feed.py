@@ -179,6 +179,12 @@ def test_the_closing_lines_say_what_was_not_fed_and_why() -> None:
         "the server refused 2 rows: a: no",
         "4 rows were not fed: column v is not a BIGINT",
     ]
+    one = Tally(sent=1, rejected=1, started_ns=0, ended_ns=10**9, reasons=["a: no"])
+    assert summary(one, {"column ts is NULL": 1}, complete=True, paced=False) == [
+        "fed 1 row in 1.0 s (1 rows/s)",
+        "the server refused 1 row: a: no",
+        "1 row was not fed: column ts is NULL",
+    ]
     assert summary(Tally(), {}, complete=False, paced=True) == ["stopped after 0 rows in 0.0 s (0 rows/s)"]
 
 
