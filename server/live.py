@@ -147,7 +147,7 @@ class LiveServer:
             )
         except OSError as error:
             self.application.store.close()
-            raise _cannot_listen(config.host, config.port, error) from error
+            raise _cannot_listen(config.host, config.port, "--port", error) from error
         self.port = self._server.sockets[0].getsockname()[1]
         try:
             await self.application.start()
@@ -203,7 +203,7 @@ class LiveServer:
             self._pages = Pages(pages(collector), prepare, guard)
             self._pages.start(host, self.config.metrics_port)
         except OSError as error:
-            raise _cannot_listen(host, self.config.metrics_port, error) from error
+            raise _cannot_listen(host, self.config.metrics_port, "--metrics-port", error) from error
         self.metrics_port = self._pages.port
 
     async def stop(self) -> None:
@@ -222,7 +222,7 @@ class LiveServer:
         self.log.info("stopped", drained=drained)
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
+def _cannot_listen(host: str, port: int, option: str, error: OSError) -> ServerError:
     if error.errno == errno.EADDRINUSE:
-        return ConfigError(f"port {port} on {host} is in use", hint="another server may be running; choose another port with --port")
+        return ConfigError(f"port {port} on {host} is in use", hint=f"another server may be running; choose another port with {option}")
     return ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}")

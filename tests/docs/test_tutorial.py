@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,19 +19,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.services import free_port
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FIRST_QUERY = re.compile(r"^## A first query\n\n```sh\n(.*?)^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(file|console|python)(?: ([\w.]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVE = "millstream serve &"
 COMMAND_S = 300
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Reader:

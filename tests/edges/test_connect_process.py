@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from millstream.server.net.security import AccessRole
 
 from tests.support.consoles import bundled
 from tests.support.live_server import Harness, run, until
+from tests.support.services import free_port
 from tests.support.tree import ROOT
 
 TLS = ROOT / "tests" / "support" / "tls"
@@ -43,8 +43,7 @@ def test_it_comes_in_by_whatever_certificate_and_token_the_server_has(tmp_path: 
 
 def test_the_console_comes_with_the_server_and_goes_with_it() -> None:
     bundled()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
 
     async def page() -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from millstream.client import cli
 
 from tests.support.live_server import Harness, rows_of, run, until
+from tests.support.services import free_port
 
 WINDOW = "SELECT window_start, COUNT(*) AS n, SUM(100 / v) AS total FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]"
 EXPECTED = {"accepted": 995, "processed": 846, "late": 37, "failed": 12, "shed": 100}
@@ -84,13 +84,7 @@ def test_late_malformed_failed_and_shed_rows_are_the_same_numbers_in_metrics_cli
         assert {n: subscription.end.counts[n] for n in EXPECTED} == EXPECTED
         assert not host.unbalanced()
 
-    run(test, metrics_port=_free_port())
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    run(test, metrics_port=free_port())
 
 
 def test_after_a_malformed_record_good_ones_pass_and_the_bad_ones_are_told(printed: Printed, tmp_path: Path) -> None:

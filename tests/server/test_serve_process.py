@@ -19,6 +19,8 @@ import pytest
 from millstream.client import connect
 from millstream.server.functions.processes import descendants
 
+from tests.support.services import free_port
+
 pytestmark = pytest.mark.process
 START_S = 30.0
 MODULES_MAX = 300
@@ -29,11 +31,13 @@ def start(*arguments: str) -> tuple[subprocess.Popen[str], int]:
     """Start a server; return it and its port once it listens."""
     process = subprocess.Popen([*COMMAND, "--port", "0", *arguments], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
+    said = []
     for line in process.stderr:
-        event = json.loads(line)
-        if event["event"] == "listening":
+        said.append(line)
+        if line.startswith("{") and (event := json.loads(line))["event"] == "listening":
             return process, int(event["port"])
-    raise AssertionError(f"the server left with {process.wait()}")
+    process.stderr.close()
+    raise AssertionError(f"the server left with {process.wait()}: {''.join(said)}")
 
 
 def test_a_server_that_listens_has_loaded_three_hundred_of_our_modules_at_most() -> None:
@@ -148,11 +152,16 @@ def test_what_never_ends_does_not_keep_it_from_leaving(hang: str) -> None:
 
 def test_a_port_in_use_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = subprocess.run([*COMMAND, "--port", str(port)], capture_output=True, text=True, timeout=START_S, check=False)
-    assert (result.returncode, result.stdout) == (1, "")
+        port = str(taken.getsockname()[1])
+        result = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True, timeout=START_S, check=False)
+        metrics = subprocess.run(
+            [*COMMAND, "--port", "0", "--metrics-port", port], capture_output=True, text=True, timeout=START_S, check=False
+        )
+    assert (result.returncode, result.stdout, metrics.returncode) == (1, "", 1)
     assert result.stderr.count("\n") == 1
-    assert f"port {port} on 127.0.0.1 is in use" in result.stderr
+    told = f"port {port} on 127.0.0.1 is in use; another server may be running; choose another port with"
+    assert result.stderr.endswith(f"{told} --port\n")
+    assert metrics.stderr.endswith(f"{told} --metrics-port\n")
 
 
 @pytest.mark.parametrize(
@@ -201,8 +210,7 @@ def test_a_restart_keeps_desired_states(tmp_path: Path, number: int) -> None:
 def test_metrics_and_health_are_served() -> None:
     import urllib.request
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        metrics_port = free.getsockname()[1]
+    metrics_port = free_port()
 
     def page(path: str) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}{path}", timeout=10) as answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -17,13 +18,17 @@ from pathlib import Path
 import pytest
 
 START_S = 60.0
+PORTS = 15_000, 32_000
 STEP_S = 0.02
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port on which nobody listens, below those that the system gives away: none of these gets it before it is used."""
+    while True:
+        port = random.SystemRandom().randrange(*PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def found(name: str, *places: str) -> str:

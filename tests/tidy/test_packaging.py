@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -26,6 +25,7 @@ import pytest
 from millstream.server.config import Config
 
 from tests.support import user_types
+from tests.support.services import free_port
 from tests.support.tree import PACKAGES, ROOT, files, project
 
 
@@ -224,13 +224,6 @@ def build_context(folder: Path) -> Path:
         else:
             shutil.copy(source, target)
     return folder
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def fetched(page: str, token: str | None) -> bytes:

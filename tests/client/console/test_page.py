@@ -190,6 +190,10 @@ def test_policies_says_why_switches_and_goes_back() -> None:
         pumping = asyncio.create_task(pump(shown, "readings", [{"sensor": "a", "value": 35.0}] * 20, stop))
         try:
             await page.goto(shown.address + "#/policies")
+            await page.get_by_role("group", name="Policies").get_by_role("checkbox").first.wait_for()  # once the one in force is known
+            assert (
+                await page.get_by_role("group", name="Policies").get_by_role("checkbox").first.get_attribute("value") == "fcfs:level=query"
+            )
             await page.get_by_role("button", name="Look now").click()
             await page.get_by_role("table", name="Last orders").get_by_role("cell", name="hot: select 2", exact=True).first.wait_for()
             await page.get_by_role("img", name=re.compile("runs of [1-9]")).wait_for()

@@ -146,7 +146,7 @@ function whatIfCard({ link, store, use }) {
     /** Offer the policies there are; what the user has chosen stays. */
     offer(policies) {
       const names = policies.map((row) => row.name).filter((name) => name !== "user").join();
-      if (names === drawn) return;
+      if (names === drawn || !store.policy) return; // the one in force stands first, so it has to be known
       drawn = names;
       const own = parsed(store.policy);
       const offered = [spelled(own), ...names.split(",").filter((name) => name !== own.name)];
@@ -268,7 +268,6 @@ export function policiesPage({ link, store }) {
   const ask = async () => {
     policies = (await link.run("SHOW POLICIES")).objects;
     table.set(policies);
-    whatIf.offer(policies);
     page.update();
   };
   const use = async (wanted) => {
@@ -310,6 +309,7 @@ export function policiesPage({ link, store }) {
         h("p", { class: "why" }, why ?? "A switch takes effect with the next order; queues and states stay as they are."), bar, table.element),
       decidingCard({ link, store })),
     update() {
+      if (policies.length) whatIf.offer(policies);
       const used = policies.find((row) => row.in_use);
       say(now, `${store.policy || figures.UNKNOWN}${used ? `: ${used.summary} (${used.source})` : ""}`);
       const before = sessionStorage.getItem(BACK);
