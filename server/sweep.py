@@ -207,7 +207,7 @@ class Sweep:
     def _pass_time(self) -> None:
         host = self.application.host
         now_us = host.runtime.now_us()
-        tick_us = host.network.next_tick_us()
+        tick_us = host.network.ticks.next_us()
         if tick_us is not None and tick_us <= now_us:
             try:
                 host.tick()

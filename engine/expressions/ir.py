@@ -100,7 +100,8 @@ def walk(expression: Expression) -> Iterator[Expression]:
         if effort is not None:
             effort.spend()
         yield node
-        pending.extend(reversed(children(node)))
+        if not isinstance(node, ColumnRef | Literal):  # most are, and nothing is below them
+            pending.extend(reversed(children(node)))
 
 
 def transform(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
@@ -127,8 +128,6 @@ def _transformed(expression: Expression, change: Callable[[Expression], Expressi
 
 def depth_of(expression: Expression) -> int:
     """Return how many parts of an expression stand on one another at most."""
-    if isinstance(expression, ColumnRef | Literal):
-        return 1
     depth, level = 0, {id(expression): expression}
     while level:
         depth += 1
@@ -138,15 +137,4 @@ def depth_of(expression: Expression) -> int:
 
 def columns_used(expression: Expression) -> set[int]:
     """Return the positions of all input columns that the expression reads."""
-    effort = effort_in_force()
-    found: set[int] = set()
-    pending = [expression]
-    while pending:
-        node = pending.pop()
-        if effort is not None:
-            effort.spend()
-        if isinstance(node, ColumnRef):
-            found.add(node.position)
-        elif not isinstance(node, Literal):
-            pending.extend(children(node))
-    return found
+    return {e.position for e in walk(expression) if isinstance(e, ColumnRef)}

@@ -355,7 +355,10 @@ class SelectParser(FromParser):
 
     def _keeps_all(self) -> bool:
         """Read ALL or DISTINCT behind the word."""
-        return self.takes("ALL") or (self.takes("DISTINCT") and False)
+        if self.takes("ALL"):
+            return True
+        self.takes("DISTINCT")
+        return False
 
     def _branch(self) -> statements.SelectQuery:
         place = self.place()

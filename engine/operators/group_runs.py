@@ -12,7 +12,11 @@ import numpy as np
 from millstream.engine.data.arrays import expanded
 from millstream.engine.data.buffered import BufferedRows, concat_rows
 from millstream.engine.data.column import Mask
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array
+from millstream.engine.data.types import DataType
+from millstream.engine.operators.contract import Operator
 from millstream.engine.state.forms import state_record
 
 
@@ -80,3 +84,20 @@ def replaced(runs: Sequence[GroupRun], places: Sequence[Int64Array], changed: In
         last = kept.pop()
         kept.append(merged(kept.pop(), last))
     return kept
+
+
+class GroupedRows(Operator):
+    """An operator that keeps rows by group. `keys` are the types of the columns that tell groups apart."""
+
+    def __init__(self, schema: Schema, keys: Sequence[DataType]) -> None:
+        super().__init__([schema])
+        self._keys = key_encoder(keys)
+        self._runs: list[GroupRun] = []
+
+    def state_rows(self) -> int:
+        """Return the rows kept."""
+        return sum(run.size for run in self._runs)
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)

@@ -12,14 +12,14 @@ import numpy as np
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column
-from millstream.engine.data.keys import NoKeys, key_encoder
+from millstream.engine.data.keys import NoKeys
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, OrderColumn
 from millstream.engine.operators.changes import Changes, canonical_key
-from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
+from millstream.engine.operators.contract import Emitter
+from millstream.engine.operators.group_runs import GroupedRows, GroupRun, all_of, found, replaced
 from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import change_column, is_plus, made_train, progress
 from millstream.engine.operators.table_changes import standing_after
@@ -32,17 +32,15 @@ def _ungrouped(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "_keys": None, "_runs": [GroupRun(rows, np.zeros(len(rows), dtype=np.int64))]}
 
 
-class GroupedChanges(Operator):
+class GroupedChanges(GroupedRows):
     """Keeps the rows that stand after a change log, by group. `change` is the position of the kind of a change, `keys` are the group's."""
 
     def __init__(self, schema: Schema, inputs: Schema, change: int, keys: Sequence[int]) -> None:
-        super().__init__([schema])
+        super().__init__(schema, [inputs.fields[k].type for k in keys])
         self._change = change
         self._places = [p - (p > change) for p in range(len(inputs))]  # without the kind of the change
         self._key_places = [self._places[k] for k in keys]
         self._nothing = no_rows(Schema(tuple(f for i, f in enumerate(inputs.fields) if i != change)))
-        self._keys = key_encoder([inputs.fields[k].type for k in keys])
-        self._runs: list[GroupRun] = []
         self._ordinal = 0
         self._newest = 0
 
@@ -75,14 +73,6 @@ class GroupedChanges(Operator):
     def _whole(self) -> GroupRun:
         """Return all rows."""
         return all_of(self._runs) if self._runs else GroupRun(self._nothing, np.empty(0, dtype=np.int64))
-
-    def state_rows(self) -> int:
-        """Return the rows that stand."""
-        return sum(run.size for run in self._runs)
-
-    def state_bytes(self) -> int:
-        """Return their bytes."""
-        return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)
 
 
 class RetractingAggregate(GroupedChanges):

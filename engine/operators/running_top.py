@@ -21,8 +21,8 @@ from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.types import BIGINT
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.language.recipes import ChangingTopRecipe, RunningTopRecipe
-from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.group_runs import GroupRun, all_of, replaced
+from millstream.engine.operators.contract import Emitter
+from millstream.engine.operators.group_runs import GroupedRows, GroupRun, all_of, replaced
 from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.retracting_aggregate import GroupedChanges
@@ -30,18 +30,16 @@ from millstream.engine.operators.retracting_aggregate import GroupedChanges
 Mask = npt.NDArray[np.bool_]
 
 
-class RunningTop(Operator):
+class RunningTop(GroupedRows):
     """The rows of the input, the number of each in its group (NULL where nobody reads it), and the kind of the change."""
 
     state_name = "running_top"
     state_fields: tuple[str, ...] = ("_keys", "_runs", "_ordinal")
 
     def __init__(self, recipe: RunningTopRecipe, inputs: Schema) -> None:
-        super().__init__([recipe.schema])
+        super().__init__(recipe.schema, [inputs.fields[p].type for p in recipe.partition])
         self._recipe = recipe
         self._inputs = inputs
-        self._keys = key_encoder([inputs.fields[p].type for p in recipe.partition])
-        self._runs: list[GroupRun] = []
         self._ordinal = 0
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
@@ -129,14 +127,6 @@ class RunningTop(Operator):
         numbers = np.arange(1, count + 1, dtype=np.int64) - np.repeat(starts, run_sizes(starts, count))
         columns = [*whole.rows.columns, self._number_column(numbers), change_column(np.ones(count, dtype=np.bool_))]
         return made_train(base, self.schemas[0], columns, np.full(count, lo, dtype=np.int64), np.full(count, TIME_MIN, dtype=np.int64))
-
-    def state_rows(self) -> int:
-        """Return the rows kept."""
-        return sum(run.size for run in self._runs)
-
-    def state_bytes(self) -> int:
-        """Return their bytes."""
-        return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)
 
 
 class ChangingTop(GroupedChanges):

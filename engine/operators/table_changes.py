@@ -20,7 +20,7 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, constant_track
 from millstream.engine.language.recipes import KeptRowsRecipe, StandingRowsRecipe, TableChangesRecipe, ViewChangesRecipe
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
+from millstream.engine.operators.group_runs import GroupedRows, GroupRun, all_of, found, replaced
 from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.outputs import change_column, is_plus, made_train, progress
 from millstream.engine.operators.window_rows import RowQueue
@@ -40,19 +40,17 @@ def standing_after(rows: BufferedRows, plus: Mask) -> Int64Array:
     return np.sort(order[place < count[codes[order]]])
 
 
-class TableChanges(Operator):
+class TableChanges(GroupedRows):
     """The changes of a train, one pair at most for each key; with the first train, all that stands. W is the table's."""
 
     state_name = "table_changes"
     state_fields: tuple[str, ...] = ("_keys", "_runs", "_due")
 
     def __init__(self, recipe: TableChangesRecipe, inputs: Schema) -> None:
-        super().__init__([recipe.schema])
+        super().__init__(recipe.schema, [inputs.fields[p].type for p in recipe.table_key])
         self._recipe = recipe
         self._width = len(inputs) - 1
         self._nothing = no_rows(Schema(inputs.fields[: self._width]))
-        self._keys = key_encoder([inputs.fields[p].type for p in recipe.table_key])
-        self._runs: list[GroupRun] = []
         self._due = True
 
     def preload(self, port: int, rows: Train) -> None:
@@ -105,14 +103,6 @@ class TableChanges(Operator):
     def standing(self, lo: int, watermark_us: int) -> Train:
         """Return the rows of the table as the base does."""
         return self._all(empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us)), lo, TIME_MIN)
-
-    def state_rows(self) -> int:
-        """Return the rows of the table."""
-        return sum(run.size for run in self._runs)
-
-    def state_bytes(self) -> int:
-        """Return their bytes."""
-        return self._keys.nbytes() + sum(run.nbytes() for run in self._runs)
 
 
 class ViewChanges(Operator):

@@ -53,7 +53,7 @@ class Executor:
                 return self._run(order, clock_ns, allowance)
         finally:
             allowance.active, allowance.left = False, unbounded  # the thread keeps it, and must not keep what it was for
-            self._network.last_run = object()
+            self._network.ticks.last_run = object()
 
     def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt | None:
         """Run an order that is one chain up to its sink, whose kernels see to warnings themselves; None when it must go step by step."""

@@ -10,7 +10,7 @@ force at an arrival number s: it sees every row with seq >= s. `remove_query` ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -46,6 +46,7 @@ from millstream.engine.runtime.branches import branches_of
 from millstream.engine.runtime.handover import Handover
 from millstream.engine.runtime.instantiator import Ids, Instantiator
 from millstream.engine.runtime.memory import Memory
+from millstream.engine.runtime.ticks import Ticks
 from millstream.engine.sharing.registry import Port, Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import ChoosePeriods, regroup, take_out_of_force
 from millstream.engine.synopses.answers import LateRule
@@ -99,9 +100,7 @@ class Network:
         self._served: dict[OperatorId, list[RunningQuery]] = {}
         self._watchers: dict[OperatorId, list[RunningQuery]] = {}
         self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
-        self.last_run: object = object()
-        """Another one after each order that was run."""
-        self._waking: dict[str, tuple[int, object, tuple[RunningOperator, ...], int | None]] = {}
+        self.ticks = Ticks(self)
         self.memory = Memory(self)
         self.placement: Placement | None = None  # who lets operators run in other processes; None: all run in this one
 
@@ -167,7 +166,7 @@ class Network:
             return self.remove_query(self._derived.pop(name)[0])
         source = self._source(name)
         del self.sources[name]
-        self._waking.pop(name, None)
+        self.ticks.forget(name)
         self._announced.discard(source.id)
         return (source.id,)
 
@@ -464,29 +463,6 @@ class Network:
         source = self._source(stream)
         return None if source.ended else self.ingress.control(source, arrival_ns=arrival_ns, ended=True)
 
-    def tick(self, now_us: int, *, arrival_ns: int) -> tuple[Ingested, ...]:
-        """Let processing time pass: streams by ARRIVAL move W where an operator waits for it, silent inputs go idle (K14)."""
-        return tuple(item for source in list(self.sources.values()) for item in self.tick_source(source, now_us, arrival_ns=arrival_ns))
-
-    def tick_source(self, source: Source, now_us: int, *, arrival_ns: int) -> Iterator[Ingested]:
-        """Do the same for one source, and yield what it brings as soon as it stands in the log: a recorder may refuse the next."""
-        rule = source.definition.time
-        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
-            return
-        if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
-            yield self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us)
-        silent_since = source.last_arrival_us
-        if rule.idle_us is not None and not source.idle:
-            if silent_since is None:
-                source.last_arrival_us = now_us
-            elif now_us - silent_since >= rule.idle_us:
-                yield self.ingress.control(source, arrival_ns=arrival_ns, idle=True, flush=rule.idle_flush)
-
-    def next_tick_us(self) -> int | None:
-        """Return the processing time at which `tick` will next have something to do, None when only rows can bring that."""
-        due = [t for source in self.sources.values() for t in self._ticks_of(source)]
-        return min(due, default=None)
-
     def set_drop_ratio(self, stream: str, class_id: ClassId, ratio: float) -> None:
         """Shed this share of the stream's rows, from the next chunk on, before queries of a class that may be shed."""
         self.shed_logs.set_ratio(self._source(stream), class_id, ratio)
@@ -513,44 +489,6 @@ class Network:
     def watchers_of(self, operator: OperatorId) -> list[RunningQuery]:
         """Return the queries that judge late rows across an operator and others (branches.py)."""
         return self._watchers.get(operator, [])
-
-    def _wanted(self, source: Source, now_us: int) -> bool:
-        wake = self._next_wake_us(source)
-        return wake is not None and wake <= now_us
-
-    def _next_wake_us(self, source: Source) -> int | None:
-        """Return the first processing time for which an operator downstream of a stream by ARRIVAL waits.
-
-        It is asked for some times a second, and stays as it is while no query comes or goes and no order is run.
-        """
-        name = source.definition.name
-        version, last_run, operators, wake = self._waking.get(name, (-1, None, (), None))
-        if version != self.version:
-            version, last_run, operators = self.version, None, self._those_that_wake(name)
-        if last_run is not self.last_run:
-            last_run = self.last_run
-            wake = min([w for op in operators if (w := op.wake_at_us()) is not None], default=None)
-        self._waking[name] = version, last_run, operators, wake
-        return wake
-
-    def _those_that_wake(self, stream: str) -> tuple[RunningOperator, ...]:
-        found: dict[OperatorId, RunningOperator] = {}
-        for query in list(self.queries.values()):
-            if query.attached and query.past is None and stream in query.blueprint.base_streams:
-                found.update((op.id, op) for op in query.blueprint.operators if op.may_wake)
-        return tuple(found.values())
-
-    def _ticks_of(self, source: Source) -> list[int]:
-        rule = source.definition.time
-        due: list[int] = []
-        if source.ended:
-            return due
-        if rule.column is None:
-            wake = self._next_wake_us(source)
-            due.extend([] if wake is None else [wake + rule.delay_us])
-        if rule.idle_us is not None and not source.idle and source.last_arrival_us is not None:
-            due.append(source.last_arrival_us + rule.idle_us)
-        return due
 
     def _source(self, name: str) -> Source:
         source = self.sources.get(name)

@@ -25,6 +25,7 @@ from millstream.engine.language.recipes import Recipe, SinkRecipe, TableChangesR
 COMMUTATIVE = frozenset(("+", "*", "=", "<>", "and", "or", "is_distinct_from", "is_not_distinct_from"))
 NESTED = frozenset(("and", "or"))
 TURNED = {">": "<", ">=": "<="}
+_ITS_OWN = SinkRecipe, TableChangesRecipe, ViewChangesRecipe  # the last two have shown what stood, and who comes later must see it too
 ASKED_AGAIN = 64  # expressions whose normal form is kept: those of one query are asked for when it is placed, and when it is entered
 
 
@@ -78,9 +79,7 @@ def normal_schema(schema: Schema) -> Schema:
 
 def normal_recipe(recipe: Recipe) -> Recipe | None:
     """Return the recipe that equals that of every operator doing the same; None for one that belongs to its query alone."""
-    if isinstance(
-        recipe, SinkRecipe | TableChangesRecipe | ViewChangesRecipe
-    ):  # this has shown what stood, and a query that comes later must see it too
+    if isinstance(recipe, _ITS_OWN):
         return None
     changed: dict[str, Any] = {"schema": normal_schema(recipe.schema)}
     for name in members_of(type(recipe)):

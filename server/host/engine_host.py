@@ -338,7 +338,7 @@ class EngineHost:
         refused: StorageError | None = None
         for source in list(self.network.sources.values()):
             try:
-                for ingested in self.network.tick_source(source, now_us, arrival_ns=arrival_ns):
+                for ingested in self.network.ticks.tick_source(source, now_us, arrival_ns=arrival_ns):
                     self.runtime.arrived(ingested)
             except StorageError as error:
                 refused = error

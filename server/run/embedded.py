@@ -304,7 +304,7 @@ class _Run:
         target = self.runtime.now_us() + by_us
         self.host.tick()
         while True:
-            times = [t for t in (self.host.network.next_tick_us(), running.next_due_us(self.host)) if t is not None]
+            times = [t for t in (self.host.network.ticks.next_us(), running.next_due_us(self.host)) if t is not None]
             next_us = min(times, default=target)
             if next_us >= target:
                 break

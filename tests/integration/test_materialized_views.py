@@ -39,13 +39,17 @@ async def filled(client: Any, durability: str = "") -> None:
     await client.publish("towns", [{"town": "Graz", "land": "AT"}])
 
 
+async def with_views(client: Any) -> None:
+    await client.execute(f"CREATE MATERIALIZED VIEW places AS {WHERE}")
+    await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_view_has_what_stands_at_once_and_follows_its_tables(workers: int) -> None:
     async def test(harness: Harness) -> None:
         client = await harness.client()
         await filled(client)
-        await client.execute(f"CREATE MATERIALIZED VIEW places AS {WHERE}")
-        await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
+        await with_views(client)
         await check(client, "SELECT * FROM places", [("north", None), ("south", "AT")])
         described = [(row["column"], row["note"]) for row in (await client.execute("DESCRIBE sold")).rows]
         assert described == [("shop", None), ("total", None), ("op", "+ adds the row, - takes it back")]
@@ -85,8 +89,7 @@ def test_a_view_outlives_a_restart(tmp_path: Path, durability: str) -> None:
         async with running(data_dir=str(tmp_path)) as harness:
             client = await harness.client()
             await filled(client, durability)
-            await client.execute(f"CREATE MATERIALIZED VIEW places AS {WHERE}")
-            await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
+            await with_views(client)
             await client.publish("sales", [{"ts": 1, "shop": "north", "n": 3}])
             await client.publish("shops", [{"shop": "west", "town": "Graz"}])
             await check(client, "SELECT * FROM sold", [("north", 3)])
@@ -142,8 +145,7 @@ def test_a_query_reads_views_as_tables_and_they_stay_as_long_as_it_is_there(work
     async def test(harness: Harness) -> None:
         client = await harness.client()
         await filled(client)
-        await client.execute(f"CREATE MATERIALIZED VIEW places AS {WHERE}")
-        await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
+        await with_views(client)
         await client.publish("sales", [{"ts": 1, "shop": "south", "n": 3}])
         await client.execute(f"CREATE MATERIALIZED VIEW lands AS {LANDS}")
         await check(client, "SELECT * FROM lands", [("AT", 1, 3), (None, 1, None)])
@@ -208,8 +210,7 @@ def test_what_reads_views_outlives_a_restart(tmp_path: Path, durability: str) ->
         async with running(data_dir=str(tmp_path)) as harness:
             client = await harness.client()
             await filled(client, durability)
-            await client.execute(f"CREATE MATERIALIZED VIEW places AS {WHERE}")
-            await client.execute(f"CREATE MATERIALIZED VIEW sold AS {SOLD}")
+            await with_views(client)
             await client.publish("sales", [{"ts": 1, "shop": "south", "n": 3}])
             await client.execute(f"CREATE MATERIALIZED VIEW lands AS {LANDS}")
             await client.execute("CREATE MATERIALIZED VIEW most AS SELECT MAX(total) AS most FROM lands")

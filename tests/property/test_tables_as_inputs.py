@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from millstream.engine.runtime import fork
 from millstream.server.run.embedded import Replay, run_replay
 
-from tests.support.engine_run import SqlEngine, rows_of
+from tests.support.added_up import AddedUp, plain
+from tests.support.engine_run import SqlEngine
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -150,25 +150,19 @@ def apply_to(connection: Any, table: str, rows: list[tuple[Any, ...]]) -> None:
             connection.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", values)
 
 
-def plain(row: Any) -> tuple[Any, ...]:
-    return tuple(v if v is None or isinstance(v, str) else float(v) for v in row)
-
-
-class Watched:
-    """A query whose changes are added up as they come."""
+class Watched(AddedUp):
+    """A query over tables, or a view of it, that sees at once what stands in them."""
 
     def __init__(self, choice: random.Random, text: str) -> None:
         self.choice = choice
         self.is_view = choice.random() < 0.5
-        self.text = text + (" WITH (materialized = true)" if self.is_view else "")
-        self.engine = SqlEngine(
+        engine = SqlEngine(
             *TABLES.values(),
             train=choice.choice([None, 1, 3]),
             shuffle=choice.choice([None, choice.randrange(99)]),
             sharing=choice.random() < 0.5,
         )
-        self.standing: Counter[Any] = Counter()
-        self.seen = 0
+        super().__init__(engine, text + (" WITH (materialized = true)" if self.is_view else ""))
 
     def start(self) -> None:
         self.engine.select(self.text)
@@ -179,35 +173,11 @@ class Watched:
 
     def interrupt(self) -> None:
         """Cut the query off; it goes on from its state, or begins anew from what stands."""
-        network = self.engine.network
         if self.choice.random() < 0.5:
             self.engine.drop("q")
             self.start()
-            return
-        copied = fork.take([network.queries[self.engine.deltas["q"].query.id].blueprint], network.ingress.next_seq)
-        states, _ = copied.advance()
-        self.engine.drop("q")
-        self.engine.select(self.text)
-        self.seen = 0
-        fork.restore(network.queries[self.engine.deltas["q"].query.id].blueprint, states[0])
-
-    def now(self) -> Counter[Any]:
-        self.engine.work()
-        rows = self.engine.rows("q")
-        for *row, op in rows[self.seen :]:
-            self.standing[plain(row)] += 1 if op == "+" else -1
-            assert self.standing[plain(row)] >= 0, (self.text, row)
-        self.seen = len(rows)
-        return +self.standing
-
-    def fetched(self) -> Counter[Any]:
-        """Return what a copy says of the rows that stand."""
-        network = self.engine.network
-        copied = fork.take([network.queries[self.engine.deltas["q"].query.id].blueprint], network.ingress.next_seq)
-        found: Counter[Any] = Counter()
-        for *row, op in rows_of(copied.finish(changes=True)):
-            found[plain(row)] += 1 if op == "+" else -1
-        return +found
+        else:
+            self.cut_off()
 
 
 def check(seed: int) -> None:
@@ -241,6 +211,15 @@ def check(seed: int) -> None:
     connection.close()
 
 
+def answers_of(choice: random.Random, script: Sequence[str], case: object) -> list[Counter[Any]]:
+    """Return what each FETCH of a script answers, under any policy, workers and sharing."""
+    how = {"policy": choice.choice(["fcfs", "hr", "rr"]), "workers": choice.choice([1, 2]), "train": choice.choice([None, 1, 3])}
+    outcome = run_replay(Replay(";\n".join(script), sharing=choice.choice(["off", "hybrid"]), **how))
+    assert outcome.failure is None, (case, outcome.failure)
+    answers = (result for result in outcome.results if result.name.startswith("FETCH"))
+    return [Counter(plain(row.values()) for batch in answer.batches for row in batch.to_pylist()) for answer in answers]
+
+
 def check_view(seed: int) -> None:
     """Compare what FETCH reads of a view, under any policy, workers and sharing, with the same SELECT over the tables and with DuckDB."""
     choice = random.Random(seed)
@@ -263,14 +242,7 @@ def check_view(seed: int) -> None:
             script += ["FETCH SELECT * FROM v", f"FETCH {text}"]
             expected.append(Counter(plain(row) for row in connection.execute(text).fetchall()))
     connection.close()
-    how = {"policy": choice.choice(["fcfs", "hr", "rr"]), "workers": choice.choice([1, 2]), "train": choice.choice([None, 1, 3])}
-    outcome = run_replay(Replay(";\n".join(script), sharing=choice.choice(["off", "hybrid"]), **how))
-    assert outcome.failure is None, (seed, outcome.failure, text)
-    fetched = [
-        Counter(plain(row.values()) for batch in result.batches for row in batch.to_pylist())
-        for result in outcome.results
-        if result.name.startswith("FETCH")
-    ]
+    fetched = answers_of(choice, script, (seed, text))
     for right, of_view, at_once in zip(expected, fetched[::2], fetched[1::2], strict=True):
         assert at_once == right, (seed, text)
         assert of_view == (Counter({row: n for row, n in right.items() if row[0]}) if is_total else right), (seed, text)
@@ -310,14 +282,7 @@ def check_reader(seed: int) -> None:
             script.append("FETCH SELECT * FROM r")
             expected.append(Counter(plain(row) for row in connection.execute(text).fetchall()))
     connection.close()
-    how = {"policy": choice.choice(["fcfs", "hr", "rr"]), "workers": choice.choice([1, 2]), "train": choice.choice([None, 1, 3])}
-    outcome = run_replay(Replay(";\n".join(script), sharing=choice.choice(["off", "hybrid"]), **how))
-    assert outcome.failure is None, (seed, outcome.failure, text)
-    fetched = [
-        Counter(plain(row.values()) for batch in result.batches for row in batch.to_pylist())
-        for result in outcome.results
-        if result.name.startswith("FETCH")
-    ]
+    fetched = answers_of(choice, script, (seed, text))
     for right, found in zip(expected, fetched, strict=True):
         assert found == (Counter({row: n for row, n in right.items() if row[0]}) if is_total else right), (seed, text)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from millstream.engine.data.graph import EdgeId
-from millstream.engine.runtime import fork
 
-from tests.support.engine_run import SqlEngine, rows_of
+from tests.support.added_up import AddedUp, plain
+from tests.support.engine_run import SqlEngine
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -40,46 +40,11 @@ GROWING = [
 ]
 
 
-def plain(row: Any) -> tuple[Any, ...]:
-    return tuple(v if v is None or isinstance(v, str) else float(v) for v in row)
-
-
-class Watched:
-    """A view whose changes are added up as they come."""
-
-    def __init__(self, choice: random.Random, text: str) -> None:
-        self.choice = choice
-        self.text = text
-        how = {"train": choice.choice([None, 1, 3]), "shuffle": choice.choice([None, choice.randrange(99)])}
-        self.engine = SqlEngine(STREAM, sharing=choice.random() < 0.5, **how)
-        self.standing: Counter[Any] = Counter()
-        self.seen = 0
-        self.engine.select(text)
-
-    def interrupt(self) -> None:
-        """Cut the query off; it goes on from its state."""
-        network = self.engine.network
-        copied = fork.take([network.queries[self.engine.deltas["q"].query.id].blueprint], network.ingress.next_seq)
-        states, _ = copied.advance()
-        self.engine.drop("q")
-        self.engine.select(self.text)
-        self.seen = 0
-        fork.restore(network.queries[self.engine.deltas["q"].query.id].blueprint, states[0])
-
-    def now(self) -> Counter[Any]:
-        self.engine.work()
-        rows = self.engine.rows("q")
-        for *row, op in rows[self.seen :]:
-            self.standing[plain(row)] += 1 if op == "+" else -1
-            assert self.standing[plain(row)] >= 0, (self.text, row)
-        self.seen = len(rows)
-        return +self.standing
-
-    def fetched(self) -> Counter[Any]:
-        """Return what a copy says of the rows that stand."""
-        network = self.engine.network
-        copied = fork.take([network.queries[self.engine.deltas["q"].query.id].blueprint], network.ingress.next_seq)
-        return Counter(plain(row) for *row, _ in rows_of(copied.finish(changes=True)))
+def watched_view(choice: random.Random, text: str) -> AddedUp:
+    how = {"train": choice.choice([None, 1, 3]), "shuffle": choice.choice([None, choice.randrange(99)])}
+    view = AddedUp(SqlEngine(STREAM, sharing=choice.random() < 0.5, **how), text)
+    view.engine.select(text)
+    return view
 
 
 class Rows:
@@ -123,12 +88,12 @@ def check_growing(seed: int) -> None:
     text, sql, size = choice.choice(GROWING)
     keep = choice.choice([1, 3, 50, "1 second", "5 seconds", "30 seconds"])
     emit = choice.choice(["", "", " EMIT CHANGES"]) if not size else ""
-    watched = Watched(choice, f"{text}{emit} WITH (materialized = true, keep = {keep!r})")
+    watched = watched_view(choice, f"{text}{emit} WITH (materialized = true, keep = {keep!r})")
     rows = Rows(choice, size)
     for step in range(STEPS):
         if step and choice.random() < 0.2:
             watched.now()
-            watched.interrupt()
+            watched.cut_off()
         watched.engine.put("s", rows.more(), chunk=choice.choice([None, 1, 2]))
         expected = rows.kept(sql, keep)
         assert watched.now() == expected, (seed, step, text, keep)

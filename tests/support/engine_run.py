@@ -157,7 +157,7 @@ class Engine:
 
     def tick(self, now_us: int) -> None:
         self.now_us = now_us
-        self.network.tick(now_us, arrival_ns=self.clock_ns())
+        self.network.ticks.tick(now_us, arrival_ns=self.clock_ns())
 
     def run_order(self, *steps: Step, budget_ns: int | None = None) -> WorkReceipt:
         self._orders += 1

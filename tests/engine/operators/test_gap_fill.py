@@ -62,7 +62,7 @@ def test_a_stream_by_arrival_tells_of_silent_keys_by_the_clock() -> None:
     engine.put("s", [(1,)])
     engine.work()
     for now_us in (10, 20, 30):
-        assert engine.network.next_tick_us() == now_us
+        assert engine.network.ticks.next_us() == now_us
         engine.tick(now_us)
         engine.work()
     assert engine.rows("q") == [(1, 1), (1, 0), (1, 0)]

@@ -105,20 +105,20 @@ def test_nobody_is_asked_for_a_tick_of_the_clock_again_while_no_query_comes_or_g
     text = "SELECT COUNT(*) AS n FROM s [RANGE 8 SECONDS SLIDE 8 SECONDS] WHERE v % {} = 1"
     for number in range(2, 40):
         engine.select(text.format(number), f"q{number}")
-    assert engine.network.next_tick_us() is None
-    assert calls_of(engine.network.next_tick_us) < 20
+    assert engine.network.ticks.next_us() is None
+    assert calls_of(engine.network.ticks.next_us) < 20
     engine.tick(SECOND)
     engine.put("s", [(1,)])
     engine.work()
-    assert engine.network.next_tick_us() == 8 * SECOND
-    assert calls_of(engine.network.next_tick_us) < 20
+    assert engine.network.ticks.next_us() == 8 * SECOND
+    assert calls_of(engine.network.ticks.next_us) < 20
     engine.select("SELECT COUNT(*) AS n FROM s [RANGE 2 SECONDS SLIDE 2 SECONDS] WHERE v > 0", "short")
     engine.put("s", [(3,)])
     engine.work()
-    assert engine.network.next_tick_us() == 2 * SECOND
+    assert engine.network.ticks.next_us() == 2 * SECOND
     engine.drop("short")
-    assert engine.network.next_tick_us() == 8 * SECOND
+    assert engine.network.ticks.next_us() == 8 * SECOND
     engine.tick(8 * SECOND)
     engine.work()
-    assert engine.network.next_tick_us() is None
+    assert engine.network.ticks.next_us() is None
     assert engine.rows("q2") == [(2,)]
