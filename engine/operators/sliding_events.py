@@ -231,13 +231,15 @@ class EventFinder:
         if passage.last is None:
             return Marks(partition, rank, instant, at)
         rest = np.flatnonzero(clock.counts % clock.slide)
-        order = np.lexsort((rest, clock.last_time[rest]))
-        rest = rest[order]
+        rest = rest[np.argsort(clock.last_time[rest], kind="stable")]
+        last = clock.last_time[rest]
+        # Answers of one instant stand together, whatever numbers the partitions have: these depend on how rows were batched.
+        order = np.concatenate((np.arange(len(at), dtype=np.int64), len(at) + np.searchsorted(last, last)))
         partition = np.concatenate((partition, rest))
         rank = np.concatenate((rank, (clock.counts[rest] // clock.slide + 1) * clock.slide))
-        instant = np.concatenate((instant, clock.last_time[rest]))
+        instant = np.concatenate((instant, last))
         closing = np.concatenate((closing, np.ones(len(rest), dtype=np.bool_)))
-        return Marks(partition, rank, instant, np.arange(len(rank), dtype=np.int64), len(rest) > 0, closing)
+        return Marks(partition, rank, instant, order, len(rest) > 0, closing)
 
     def _moments(self, rows: NewRows, passage: Passage, newest_before: int) -> Marks:
         """Multiples of d that W has passed, each after its own rows; the last answer is that of the stream's last instant (K9)."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.engine_run import SqlEngine
 from tests.support.reference_windows import extreme, same
-from tests.support.trains import added_up, same_for_all_trains
+from tests.support.trains import CUTS, added_up, run_once, same_for_all_trains
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE, i BIGINT) TIMESTAMP BY ts DELAY 3 MICROSECONDS"
 VALUES = st.sampled_from([0.5, -0.0, 0.0, 1.25, -3.0, 7.5, math.nan, math.inf, -math.inf, None])
@@ -187,6 +187,15 @@ def test_row_windows_that_slide_answer_at_each_mth_row_and_once_more_at_the_end(
     assert same(sorted(found, key=repr), sorted(expected, key=repr))
     if not partitioned:
         assert same(found, expected)
+
+
+@pytest.mark.parametrize("emit", ["", " EMIT CHANGES"])
+def test_what_is_left_in_partitions_at_the_end_stands_in_one_order_however_rows_are_batched(emit: str) -> None:
+    rows = [(-20, 1, 0.5, None), *((-16, 0, 0.5, n) for n in range(4)), (-16, 1, 0.5, 0)]
+    query = f"SELECT k, COUNT(*) AS n FROM s [PARTITION BY k ROWS 3 SLIDE 3] GROUP BY k{emit}"
+    first, *others = [run_once([STREAM], query, {"s": rows}, train, chunk).rows("q") for train, chunk in CUTS]
+    assert [tuple(row[:2]) for row in first if row[-1] != "-"] == [(0, 3), (1, 2), (0, 1)]  # by the first row of each
+    assert all(other == first for other in others)
 
 
 def test_a_silence_gives_so_many_early_answers_however_rows_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
