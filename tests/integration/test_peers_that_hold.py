@@ -358,8 +358,8 @@ class Flooding:
         self._allowance = MessageAllowance(pacer, 0)
 
     def go_on(self, messages: int) -> None:
-        self._allowance.add(messages)
-        self.speak()
+        if self._allowance.add(self, messages):
+            self.speak()
 
     def speak(self) -> None:
         while True:
