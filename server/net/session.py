@@ -21,6 +21,7 @@ from millstream.server.errors import GivenUp, to_wire
 from millstream.server.host.intake import StreamIntake
 from millstream.server.net.inflow import Hold, Inflow
 from millstream.server.net.limits import REFUSED_ROWS_A_MESSAGE, REQUEST_BYTES_WAITING_MAX
+from millstream.server.net.loop import TurnQueue
 from millstream.server.net.pacing import MessageAllowance, Pacer
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.publishing import PublishingChannel, PublishingServices
@@ -58,6 +59,7 @@ class SessionServices(PublishingServices, Protocol):
     feeds: Feeds
     pacer: Pacer
     peer_memory: PeerMemory
+    turns: TurnQueue
 
     def is_full(self, role: AccessRole) -> bool:
         """Whether there are as many connections as the settings allow to a role."""
@@ -392,6 +394,10 @@ class Session:
             self.send(Failure(told.code, told.message, request, told.hint, told.line, told.column, told.token))
 
     # --- ending ---
+
+    def in_turn(self, call: Callable[[int], None]) -> None:
+        """Make a call with the time (ns) in a later turn of the loop, behind those of others."""
+        self.application.turns.add(lambda: call(self.application.now_ns()))
 
     def replaced(self) -> None:
         """Close: the same client has come back over another connection."""
