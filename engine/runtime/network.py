@@ -347,7 +347,7 @@ class Network:
             source = self.sources.get(stream)
             if source is not None:
                 shed = self._shed_log(stream, cursor.log)
-                above = () if shed is None else (shed,)
+                above: tuple[ShedLog, ...] = () if shed is None else (shed,)
             else:
                 producer = getattr(cursor.log.producer, "id", None)
                 makers = [] if producer is None else self._served.get(producer, [])
