@@ -54,7 +54,7 @@ from millstream.server.host.server_files import FileRules
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net import handlers
-from millstream.server.net.loop import Bridge, Outbox
+from millstream.server.net.loop import Bridge, Outbox, TurnQueue
 from millstream.server.net.pacing import Pacer
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import AccessRole, require
@@ -113,6 +113,7 @@ class Application:
         self.held: dict[PublishingChannel, None] = {}
         self.outbox = Outbox()
         self.turn = Turn(self)
+        self.turns = TurnQueue(lambda call: self.loop.call_soon(call), self.outbox)
         self.handlers: Handlers = handlers
         self.peer_memory = PeerMemory(config.connections_bytes_max)
         self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
