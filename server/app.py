@@ -467,7 +467,7 @@ class Application:
         if query.kind is not QueryKind.DERIVED:
             run = RunOfResults(query.identity or secrets.token_hex(6), query.rows_before, query.earlier)
             node = self.host.class_nodes.get(query.planned.physical.options.class_name)
-            shed_class = node.id if node is not None and node.may_shed else None
+            shed_class = node.id if node is not None and node.may_shed and self.host.may_lose(query) else None
             schema, past = query.planned.physical.schema, query.planned.physical.options.archive
             streams = () if past else self.host.base_streams(query.reads)  # until it has caught up its readers hold up nobody
             own = query.planned.physical.options.memory_bytes_max
