@@ -90,7 +90,7 @@ class FollowingArrivals(ArrivalTimes):
     def steps(self) -> Steps:
         """Compute once."""
         if self._computed is None:
-            if all([arrivals.is_constant for arrivals, _, _ in self._parts]):  # as of trains that were joined
+            if all(arrivals.is_constant for arrivals, _, _ in self._parts):  # as of trains that were joined
                 begins = [max(arrivals.first, lo) for arrivals, lo, _ in self._parts]
                 self._computed = np.array(begins, dtype=np.int64), np.array([one.start_ns for one, _, _ in self._parts], dtype=np.int64)
             else:
