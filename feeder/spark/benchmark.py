@@ -108,7 +108,7 @@ class _Bench:
         self._write("s", rows, 1_000, rows // 200)
         yield self._compared("spark-chain", CHAIN, CHAIN_THERE, ["s"], rows)
         yield self._compared("spark-window", WINDOW, WINDOW_THERE, ["s"], rows)
-        rows = self.kit.size(2_000_000, 200_000)
+        rows = self.kit.size(5_000_000, 200_000)
         self._write("s", rows, 1_000, rows // 200)
         yield self._frames("spark-chain-frames", CHAIN, CHAIN_THERE, rows)
         yield self._frames("spark-window-frames", WINDOW, WINDOW_THERE, rows)

@@ -75,7 +75,7 @@ class Rows:
 
 
 def files_of(path: str) -> list[str]:
-    """Return the files that a path means (`files_at`).
+    """Return the files that a path means (`files_at`), by whole paths: executors stand in folders of their own.
 
     SourceError when there are none, or some of them are of no format that is known.
     """
@@ -85,7 +85,7 @@ def files_of(path: str) -> list[str]:
     odd = next((p for p in found if file_format(p) is None), None)
     if odd is not None:
         raise SourceError(f"cannot tell the format of {odd}", hint="name it .parquet, .csv, .jsonl or .arrow (perhaps with .gz or .zst)")
-    return [str(p) for p in found]
+    return [str(p.absolute()) for p in found]
 
 
 def blocks_of(stream: str, path: str, definition: StreamDefinition, column_map: ColumnMap | None = None) -> list[Block]:

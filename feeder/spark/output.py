@@ -31,6 +31,7 @@ def write_parts(results: Any, folders: Mapping[int, Path], schemas: Mapping[int,
 
     Each query gets a file a partition that has rows of it. SourceError when a folder holds something.
     """
+    folders = {query: folder.absolute() for query, folder in folders.items()}  # executors stand in folders of their own
     for folder in folders.values():
         if folder.exists() and any(folder.iterdir()):
             raise SourceError(f"{folder} is not empty", hint="name a new folder, or remove what it holds")

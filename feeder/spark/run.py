@@ -22,6 +22,7 @@ from millstream.engine.data.watermarks import TIME_MIN
 from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.blocks import Block, BlockFacts, blocks_of, facts_of
 from millstream.feeder.spark.frames import blocks_of_frame, frame_of
+from millstream.feeder.spark.nodes import columns_read
 from millstream.feeder.spark.order import STEPS_MAX, Steps, joined_steps, last_watermark
 from millstream.feeder.spark.output import in_order, opened, packed, result_table, without_order, write_parts
 from millstream.feeder.spark.pieces import (
@@ -210,12 +211,17 @@ class SparkScript:
                 plain += blocks_of(stream, str(given), self.script.streams[stream], self._maps.get(stream))
             else:
                 if stream not in self._blocks:
-                    self._blocks[stream] = blocks_of_frame(given, self.script.streams[stream], self._maps.get(stream))
+                    self._blocks[stream] = blocks_of_frame(given, self.script.streams[stream], self._read(stream), self._maps.get(stream))
                 found.append(self._blocks[stream])
         slices = max(1, min(len(plain), max(context.defaultParallelism, len(plain) // BLOCKS_A_SLICE_MAX)))
         if plain or not found:
             found.append(context.parallelize(plain, slices))
         return context.union(found) if len(found) > 1 else found[0]
+
+    def _read(self, stream: str) -> set[int]:
+        """Return the columns of a stream that queries read."""
+        cuts = [Task(self.script.text, number, 1, {}, {}).cut for number in range(len(self.script.queries))]
+        return set[int]().union(*(columns_read(e.root).get(stream, set()) for cut in cuts for e in cut.exchanges))
 
     def _place(self, streams: Sequence[str], blocks: Any, with_steps: bool) -> Placement:
         definitions = {s: self.script.streams[s] for s in streams}

@@ -81,7 +81,8 @@ class StreamRun:
         self.session = session
         self.text = text
         self.script = read_script(text)
-        self.sources, self.outputs, self.checkpoint = dict(sources), dict(outputs), Path(checkpoint)
+        self.sources, self.checkpoint = dict(sources), Path(checkpoint).absolute()
+        self.outputs = {query: str(Path(folder).absolute()) for query, folder in outputs.items()}  # executors stand in folders of their own
         self._check()
         self._maps = maps_of(self.script, self.sources, maps, time_formats)
         self._said = {"maps": list(maps), "time_formats": list(time_formats)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import random
 import re
 from dataclasses import MISSING, fields
@@ -23,12 +24,14 @@ from millstream.engine.data.errors import InvalidDefinition, TypeProblem, Unknow
 from millstream.engine.data.schema import Schema
 from millstream.engine.language import recipes
 from millstream.feeder.errors import SourceError
+from millstream.feeder.spark import frames
 from millstream.feeder.spark.cuts import ANYWHERE, BY_KEY, MERGEABLE, ONE_PLACE
 from millstream.feeder.spark.cutting import cut
 from millstream.feeder.spark.explain import explained
 from millstream.feeder.spark.nodes import name_of
 from millstream.feeder.spark.run import SparkScript
 from millstream.feeder.spark.script import read_script
+from millstream.feeder.spark.stream import StreamRun
 from millstream.server.run.embedded import Replay, run_replay
 from pyarrow import csv
 
@@ -268,6 +271,44 @@ def test_late_rows_of_each_query_are_told_also_where_answers_go_to_files(tmp_pat
     list(script.write({0: str(tmp_path / "out")}))
     script.tables(leave_out=["sums"])
     assert [m for m in script.messages if "late" in m] == ["sums: 3 late rows"]
+
+
+def test_tasks_are_told_whole_paths_as_executors_stand_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a.csv").write_text("ts,k,v,x\n2024-01-01T00:00:01Z,1,1,\n")
+    text = CREATE.format(name="a", delay="") + "CREATE QUERY q AS SELECT k FROM a"
+    script = SparkScript(LocalSession(), text, {"a": "a.csv"}, 2)
+    results = script._results([0]).mapPartitions(in_another_folder(tmp_path / "elsewhere"))
+    script._results = lambda _: results  # type: ignore[method-assign]
+    assert list(script.write({0: "out"})) == [(0, 1)]
+    assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["_SUCCESS", "part-00000.parquet"]
+    monkeypatch.chdir(tmp_path)
+    run = StreamRun(LocalSession(), text, {"a": "in"}, {"q": "out"}, "check")
+    assert (run.checkpoint, run.outputs) == (tmp_path / "check", {"q": str(tmp_path / "out")})
+
+
+def in_another_folder(folder: Path) -> Any:
+    def moved(items: Any) -> Any:
+        os.chdir(folder)
+        return items
+
+    return moved
+
+
+def test_batches_of_a_data_frame_become_blocks_that_are_large_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.record_batch({"v": np.arange(10, dtype=np.int64)})
+
+    def blocks(count: int) -> list[int]:
+        return [pa.ipc.open_stream(row.column(0)[0].as_py()).read_all().num_rows for row in frames.stretches([batch] * count)]
+
+    assert (blocks(0), blocks(50)) == ([], [500])
+    monkeypatch.setattr(frames, "STRETCH_ROWS", 35)
+    assert blocks(7) == [30, 30, 10]
+    monkeypatch.setattr(frames, "STRETCH_BYTES", 2 * batch.nbytes)
+    assert blocks(3) == [20, 10]
+    monkeypatch.setattr(frames, "STRETCH_BYTES", 1)  # a batch that is too large by itself is a block
+    assert blocks(2) == [10, 10]
 
 
 def test_an_explanation_names_aggregates_with_what_they_are_asked_of() -> None:
