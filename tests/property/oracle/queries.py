@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.property.oracle import windows
-from tests.property.oracle.aggregates import Aggregate, random_aggregate
+from tests.property.oracle.aggregates import Aggregate, random_aggregate, random_pair
 from tests.property.oracle.expressions import Columns, Expr, Maker
 from tests.property.oracle.feeds import Event, Feed, Row
-from tests.property.oracle.values import SECOND, TIMESTAMP, TYPES, Order, key_of
+from tests.property.oracle.functions import FunctionMaker
+from tests.property.oracle.values import BYTES, SECOND, TIME, TIMESTAMP, TYPES, Order, key_of
 from tests.property.oracle.windows import Seen
 
 ZONES = ("America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao_Paulo", "Europe/Berlin", "UTC")
@@ -20,7 +21,10 @@ ZONES = ("America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao
 
 @dataclass
 class Expected:
-    """A query and its answer: `rows` in order unless `ordered` is false, `late` where it can be said, `sums` when changes add up."""
+    """A query and its answer: `rows` in order unless `ordered` is false, `late` where it can be said, `sums` when changes add up.
+
+    `name` is that of a query among the definitions. With `added` the answer is a change log, and `rows` are what it adds up to.
+    """
 
     sql: str
     rows: list[list[Any]]
@@ -28,6 +32,8 @@ class Expected:
     late: int | None = None
     sums: bool = False
     shape: str = ""
+    name: str = ""
+    added: bool = False
 
 
 @dataclass
@@ -253,6 +259,60 @@ def selection(choice: random.Random, feed: Feed, *, ordered: bool = True) -> Exp
     tail = f" WHERE {where.sql}" if where is not None else ""
     select = ", ".join(f"{o.sql} AS x{i}" for i, o in enumerate(outputs))
     return Expected(f"SELECT {select} FROM {feed.sql}{tail}", rows, ordered, 0 if ordered else None, False, "selection")
+
+
+def functions_query(choice: random.Random, feed: Feed) -> Expected:
+    """Calls of functions, in the select list, in WHERE and as keys."""
+    maker = FunctionMaker(choice, feed.columns)
+    outputs = [maker.any() for _ in range(choice.randint(1, 4))]
+    plain = [o for o in outputs if o.type in TYPES]
+    if plain and choice.random() < 0.3:
+        return _counted_by(feed, plain[0])
+    where = Maker(choice, feed.columns).condition(1) if choice.random() < 0.3 else None
+    return _selected(feed, outputs, where, "functions")
+
+
+def bytes_and_times_query(choice: random.Random, feed: Feed) -> Expected:
+    """Expressions of BYTES, TIME and months, in the select list and as keys."""
+    maker = Maker(choice, feed.columns)
+    outputs = [maker.make(choice.choice([BYTES, TIME, TIMESTAMP]), 2) for _ in range(choice.randint(1, 4))]
+    if choice.random() < 0.3:
+        return _counted_by(feed, outputs[0])
+    return _selected(feed, outputs, maker.condition(2) if choice.random() < 0.5 else None, "bytes and times")
+
+
+def _selected(feed: Feed, outputs: list[Expr], where: Expr | None, shape: str) -> Expected:
+    rows = [[o.value(r) for o in outputs] for r in feed.rows() if where is None or where.value(r) is True]
+    select = ", ".join(f"{o.sql} AS x{i}" for i, o in enumerate(outputs))
+    return Expected(f"SELECT {select} FROM {feed.sql}{f' WHERE {where.sql}' if where is not None else ''}", rows, shape=shape)
+
+
+def _counted_by(feed: Feed, key: Expr) -> Expected:
+    """How often each value of an expression came."""
+    counts: dict[Any, list[Any]] = {}
+    for row in feed.rows():
+        value = key.value(row)
+        counts.setdefault(key_of(value), [value, 0])[1] += 1
+    sql = f"SELECT {key.sql} AS k, COUNT(*) AS n FROM {feed.sql} GROUP BY {key.sql} EMIT FINAL"
+    return Expected(sql, list(counts.values()), False, None, True, "counted by an expression")
+
+
+def whole_query(choice: random.Random, feed: Feed) -> Expected:
+    """Aggregates of everything, at the end."""
+    return grouped_query(choice, feed, random_window(choice, feed, "none"))
+
+
+def pairs_in_windows(choice: random.Random, feed: Feed) -> Expected:
+    """Aggregates of two arguments and of an order of their own, in windows of every kind that has bounds."""
+    window = random_window(choice, feed, choice.choice(["tumbling", "hopping", "session", "cumulate", "sliding", "rows"]))
+    maker = Maker(choice, feed.columns)
+    keys = choice.sample([n for n, _ in feed.columns if n not in ("ts", "n")], choice.choice([0, 1]))
+    items = [random_pair(choice, maker) for _ in range(choice.randint(1, 3))]
+    answer = _Asked(window, keys, items, None, None, None, "").answer(Feed("", feed.columns, feed.events))
+    select = [*keys, *(f"{item.sql} AS x{i}" for i, item in enumerate(items))]
+    rows = [[row[n] for n in (*keys, *(f"x{i}" for i in range(len(items))))] for _, _, row in answer]
+    tail = f" GROUP BY {', '.join(keys)}" if keys else ""
+    return Expected(f"SELECT {', '.join(select)} FROM {from_item(window, feed)}{tail}", rows, shape=f"pairs in {window.kind}")
 
 
 def distinct_query(choice: random.Random, feed: Feed) -> Expected:

@@ -65,7 +65,7 @@ class Scenario:
             self.arrivals = [a for place, a in enumerate(self.arrivals) if place in places]
 
     def script(self) -> str:
-        return ";\n".join([*self.definitions, *(q.sql for q in self.queries)]) + ";\n"
+        return ";\n".join([*self.definitions, *(q.sql for q in self.queries if not q.name)]) + ";\n"
 
     def timeline(self) -> str:
         lines = []

@@ -10,7 +10,7 @@ import pytest
 from millstream.server.run.embedded import Replay, run_replay
 
 from tests.property.oracle.scenario import Scenario, Way, rows_of
-from tests.property.test_differential import SHAPES, failing
+from tests.property.oracle.shapes import SHAPES, failing
 from tests.support.worker_pools import Pool, kills, moves, replays_served_by
 
 
