@@ -38,7 +38,7 @@ def check_same_bytes(shape: str, seed: int) -> None:
     for train in (1, 7, None):
         outcomes = scenario.run(Way(train, scenario.choice.choice([1, 3]), random_way(scenario.choice, rewrites=False).policy))
         assert outcomes.failure is None, (shape, seed, outcomes.failure)
-        answers.append([[repr(r) for r in rows_of(outcomes, f"q{i + 1}")] for i in range(len(scenario.queries))])
+        answers.append([[repr(r) for r in rows_of(outcomes, name)] for name, query in scenario.named() if not query.added])
     assert answers[0] == answers[1] == answers[2], (shape, seed, scenario.script())
 
 
@@ -71,7 +71,7 @@ def check_plans(shape: str, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("turn", range(10))
+@pytest.mark.parametrize("turn", range(6))
 def test_a_random_query_is_answered_by_the_rules(shape: str, turn: int, seed: int) -> None:
     check_answers(shape, seed + turn)
 

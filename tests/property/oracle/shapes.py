@@ -334,10 +334,8 @@ def failing(scenario: Scenario, way: Way) -> list[str]:
     outcomes = scenario.run(way)
     if outcomes.failure is not None:
         return [f"failed: {outcomes.failure}"]
-    wrong, place = [], 0
-    for query in scenario.queries:
-        place += not query.name
-        name = query.name or f"q{place}"
+    wrong = []
+    for name, query in scenario.named():
         try:
             found = summed(rows_of(outcomes, name)) if query.added else rows_of(outcomes, name)
         except ValueError as problem:
