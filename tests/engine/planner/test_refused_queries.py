@@ -153,6 +153,13 @@ CASES = [
         "no function LOCF.*stands around an aggregate",
         (1, 8),
     ),
+    ("SELECT k, INTERPOLATE(AVG(v)) FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY k", Unsupported, "add EMIT EMPTY", (1, 1)),
+    (
+        "SELECT INTERPOLATE(SUM(v)) FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] EMIT EMPTY",
+        TypeProblem,
+        "takes a DOUBLE.*SUM.CAST.x AS DOUBLE",
+        (1, 8),
+    ),
     ("SELECT LOCF(1 + SUM(v)) FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] EMIT EMPTY", TypeProblem, "LOCF takes an aggregate", (1, 8)),
     ("SELECT COUNT(*) FROM s EMIT EMPTY", Unsupported, "needs a tumbling or hopping window", (1, 1)),
     ("SELECT k FROM s EMIT EVERY 5 SECONDS", Unsupported, "EMIT EVERY needs an aggregate", (1, 17)),

@@ -6,10 +6,11 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from tests.property.oracle import windows
-from tests.property.oracle.aggregates import Aggregate, random_aggregate, random_pair
+from tests.property.oracle.aggregates import Aggregate, Near, random_aggregate, random_pair
 from tests.property.oracle.expressions import Columns, Expr, Maker
 from tests.property.oracle.feeds import Event, Feed, Row
 from tests.property.oracle.functions import FunctionMaker
@@ -436,7 +437,10 @@ def empty_query(choice: random.Random, feed: Feed) -> Expected:
 
 
 def empty_keys_query(choice: random.Random, feed: Feed) -> Expected:
-    """EMIT EMPTY with a key: from its first window on each key has a row in every window that W passes, LOCF its last value (K6)."""
+    """EMIT EMPTY with a key: from its first window on each key has a row in every window that W passes (K6).
+
+    LOCF is the key's last value; INTERPOLATE lies between it and its next one, for which the row waits.
+    """
     size, slide = choice.randint(1, 12), choice.randint(1, 12)
     window = choice.choice([hopping_window(choice, "hopping", size, slide), cumulating_window(choice)])
     names = [n for n, t in feed.columns if t in ("TEXT", "INT", "BOOLEAN") and n != "n"]
@@ -448,7 +452,11 @@ def empty_keys_query(choice: random.Random, feed: Feed) -> Expected:
     maker, key = Maker(choice, feed.columns), choice.choice(names)
     where = maker.condition(2) if choice.random() < 0.3 else None
     items = [random_aggregate(choice, maker, True) for _ in range(choice.randint(1, 3))]
-    carried = [choice.random() < 0.5 for _ in items]
+    words = [choice.choice(["", "LOCF"]) for _ in items]
+    for _ in range(choice.choice([0, 0, 1, 2])):
+        number = maker.make(choice.choice(["INT", "BIGINT"]), 1)
+        items.append(Aggregate(f"AVG({number.sql})", "", lambda rows, number=number: _mean([number.value(r) for r in rows])))
+        words.append("INTERPOLATE")
     passing = [one for one in arrived if where is None or where.value(one[2]) is True]
     times = [time for time, _, _ in arrived]
     bounds = sorted({b for time in range(min(times), max(times) + 1, SECOND) for b in window.assign(time)}, key=lambda b: (b[1], b[0]))
@@ -465,10 +473,36 @@ def empty_keys_query(choice: random.Random, feed: Feed) -> Expected:
             of_key = [row for _, _, row in sorted(inside, key=lambda one: one[:2]) if row[key] == value and type(row[key]) is type(value)]
             before = last.setdefault(value, [None] * len(items))
             found = [item.value(of_key) for item in items]
-            found = [b if f is None and c else f for f, b, c in zip(found, before, carried, strict=True)]
+            found = [b if f is None and w == "LOCF" else f for f, b, w in zip(found, before, words, strict=True)]
             last[value] = found
             rows.append([start, end, value, *found])
-    calls = [f"LOCF({item.sql})" if c else item.sql for item, c in zip(items, carried, strict=True)]
+    rows = _interpolated(rows, [3 + place for place, word in enumerate(words) if word == "INTERPOLATE"])
+    calls = [f"{word}({item.sql})" if word else item.sql for item, word in zip(items, words, strict=True)]
     select = ", ".join(["window_start", "window_end", f"{key} AS k", *(f"{call} AS x{i}" for i, call in enumerate(calls))])
     tail = ("" if where is None else f" WHERE {where.sql}") + f" GROUP BY {key}"
     return Expected(f"SELECT {select} FROM {from_item(window, feed)}{tail} EMIT EMPTY", rows, shape=f"empty by key {window.kind}")
+
+
+def _mean(values: list[Any]) -> float | None:
+    known = [v for v in values if v is not None]
+    return float(Fraction(sum(known), len(known))) if known else None
+
+
+def _interpolated(rows: list[list[Any]], columns: list[int]) -> list[list[Any]]:
+    """Fill the columns of rows (start, end, key, …) and put each where it is known: at the row of its key that brings the last of them."""
+    made, moments = [list(row) for row in rows], list(range(len(rows)))
+    for column in columns:
+        for place, row in enumerate(rows):
+            own = [p for p, other in enumerate(rows) if other[2] == row[2] and type(other[2]) is type(row[2])]
+            before = [p for p in own if p < place and rows[p][column] is not None]
+            behind = [p for p in own if p > place and rows[p][column] is not None]
+            if row[column] is not None:
+                made[place][column] = Near(row[column], 0.0)
+            elif before and not behind:
+                moments[place] = len(rows)
+            elif before:
+                (one, other), moments[place] = (before[-1], behind[0]), max(moments[place], behind[0])
+                share = (row[1] - rows[one][1]) / (rows[other][1] - rows[one][1])
+                low, high = rows[one][column], rows[other][column]
+                made[place][column] = Near(low + (high - low) * share, 1e-9 * max(abs(low), abs(high)))
+    return [made[place] for place in sorted(range(len(rows)), key=lambda place: (moments[place], place))]

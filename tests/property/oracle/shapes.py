@@ -48,6 +48,7 @@ from tests.property.oracle.sets import groupings_query, set_query
 from tests.property.oracle.subqueries import table_subquery, window_subquery
 from tests.property.oracle.table_queries import TABLES, apply_to, changes_of, connected
 from tests.property.oracle.table_queries import Maker as TableQueries
+from tests.property.oracle.table_windows import table_windows_query
 from tests.support import random_matches
 from tests.support.catalogs import catalog_of
 
@@ -206,6 +207,14 @@ def functions(seed: int, kept: Kept = None) -> Scenario:
     return scenario
 
 
+def table_windows(seed: int, kept: Kept = None) -> Scenario:
+    scenario = two_streams(random.Random(seed), kept, table=True)
+    choice, columns = scenario.choice, scenario.schemas["t"]
+    changes = [(seq, row) for seq, (stream, row) in enumerate(scenario.arrivals) if stream == "t"]
+    scenario.queries = group(choice, lambda: table_windows_query(choice, scenario.feed("a"), changes, columns))
+    return scenario
+
+
 def gaps(seed: int, kept: Kept = None) -> Scenario:
     scenario = one_stream(random.Random(seed), kept)
     makers = [empty_query, empty_keys_query, empty_keys_query]
@@ -318,12 +327,24 @@ def _written(value: Any, kind: str) -> str:
     return "NULL" if value is None else literal(value, kind).sql
 
 
-NO_TREES = (table_subqueries, window_subqueries, sets, patterns, tables_that_change, altered)
+NO_TREES = (table_windows, table_subqueries, window_subqueries, sets, patterns, tables_that_change, altered)
 SHAPES = {
     f.__name__: f
     for f in (
         *(windows, local_time, selections, unions, joins, tables, nested, nested_values, bytes_and_times, overs, first_rows),
-        *(table_subqueries, window_subqueries, tables_that_change, as_of, patterns, sets, ordered_aggregates, gaps, functions, altered),
+        *(
+            table_subqueries,
+            window_subqueries,
+            table_windows,
+            tables_that_change,
+            as_of,
+            patterns,
+            sets,
+            ordered_aggregates,
+            gaps,
+            functions,
+            altered,
+        ),
     )
 }
 TREES = [shape for shape in SHAPES if SHAPES[shape] not in NO_TREES]  # of the others there is no plan object, or it is tried elsewhere
