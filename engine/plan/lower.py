@@ -247,7 +247,7 @@ class _Lowering:
 
     def _answers_at_close(self, below: logical.Node) -> None:
         """Note that the rows of a window are answered when it closes: those that come after that are late (K4)."""
-        while isinstance(below, logical.Project | logical.Filter):
+        while isinstance(below, logical.Project | logical.Filter | logical.Distinct):
             below = below.input
         self._closing.add(id(below))
 
