@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from millstream.engine.data.buffered import buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.keys import key_encoder
@@ -220,9 +221,10 @@ class Interpolate(Operator):
         self._keys = key_encoder([inputs.fields[p].type for p in range(recipe.keys)])
         self._held = no_rows(inputs)  # rows that wait, in order
         count = len(recipe.columns)
-        self._has = np.zeros((count, 1), dtype=np.bool_)  # by column and key: there is a value before, its value and its time
-        self._values = np.zeros((count, 1), dtype=np.float64)
-        self._times = np.zeros((count, 1), dtype=np.int64)
+        # By column and key: whether there is a value before, that value and its time.
+        self._has: npt.NDArray[np.bool_] = np.zeros((count, 1), dtype=np.bool_)
+        self._values: npt.NDArray[np.float64] = np.zeros((count, 1), dtype=np.float64)
+        self._times: Int64Array = np.zeros((count, 1), dtype=np.int64)
         self._newest = TIME_MIN
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
@@ -256,7 +258,8 @@ class Interpolate(Operator):
         ids = self._keys.encode(keys).astype(np.int64) if keys else np.zeros(len(self._held), dtype=np.int64)
         more = (self._keys.size if keys else 1) - self._has.shape[1]
         if more > 0:
-            self._has, self._values, self._times = (np.pad(a, ((0, 0), (0, more))) for a in (self._has, self._values, self._times))
+            room = ((0, 0), (0, more))
+            self._has, self._values, self._times = np.pad(self._has, room), np.pad(self._values, room), np.pad(self._times, room)
         return ids
 
     def _filled(self, number: int, column: Column, ids: Int64Array) -> tuple[Column, Int64Array]:
