@@ -54,7 +54,7 @@ from millstream.server.host.server_files import FileRules
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net import handlers
-from millstream.server.net.loop import Bridge, Outbox
+from millstream.server.net.loop import Bridge, Outbox, TurnQueue
 from millstream.server.net.pacing import Pacer
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import AccessRole, require
@@ -113,6 +113,7 @@ class Application:
         self.held: dict[PublishingChannel, None] = {}
         self.outbox = Outbox()
         self.turn = Turn(self)
+        self.turns = TurnQueue(lambda call: self.loop.call_soon(call), self.outbox)
         self.handlers: Handlers = handlers
         self.peer_memory = PeerMemory(config.connections_bytes_max)
         self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
@@ -466,7 +467,7 @@ class Application:
         if query.kind is not QueryKind.DERIVED:
             run = RunOfResults(query.identity or secrets.token_hex(6), query.rows_before, query.earlier)
             node = self.host.class_nodes.get(query.planned.physical.options.class_name)
-            shed_class = node.id if node is not None and node.may_shed else None
+            shed_class = node.id if node is not None and node.may_shed and self.host.may_lose(query) else None
             schema, past = query.planned.physical.schema, query.planned.physical.options.archive
             streams = () if past else self.host.base_streams(query.reads)  # until it has caught up its readers hold up nobody
             own = query.planned.physical.options.memory_bytes_max

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.protocol.values.mapping import ColumnMap
 
 TEXT_FORMATS = ("csv", "jsonl")
-FORMATS = (*TEXT_FORMATS, "parquet", "arrow")
+FORMATS = (*TEXT_FORMATS, "json", "parquet", "arrow")  # json is another word for jsonl
 MERGED_ROWS = 4_096  # of several files, sent at a time
 SUFFIXES = {
     ".csv": "csv",
@@ -124,7 +124,7 @@ def command(
 
 
 def _form(source: Path | None, format: str | None) -> str:
-    return format or (SUFFIXES.get(split_name(source)[0].suffix.lower(), "csv") if source else "csv")
+    return ("jsonl" if format == "json" else format) or (SUFFIXES.get(split_name(source)[0].suffix.lower(), "csv") if source else "csv")
 
 
 def _check_mergeable(sources: Sequence[Path], files: Sequence[str], format: str | None, producer: str | None) -> None:

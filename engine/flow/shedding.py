@@ -5,7 +5,8 @@ in force when the rows came: a greater ratio drops a superset, and neither train
 
 - whoever manages load (`ratio`, a share of the rows to drop);
 - the log itself (`fullness`): from half of its bound on it drops more and more, and everything once it is full. So a class whose queries
-  lag sheds instead of making its publishers wait, and memory stays bounded.
+  lag sheds instead of making its publishers wait, and memory stays bounded. Rows may wait further down too, before readers of a derived
+  stream of the class: the fullest of these logs counts.
 
 The greater of the two holds for a chunk. Unless it is 1, every row is kept with the chance 1 − ratio, which the tally's weights remember.
 
@@ -148,7 +149,7 @@ class ShedLog:
 
     `ratio` is the drop ratio that was asked for, `shed` the rows shed so far, `shed_full` those of them that only fell because the log
     was filling up. `when_full`: it may shed by itself (else it grows). `pressure` is the drop ratio that readers of results who are behind
-    call for. `utility` ranks rows, if not by chance.
+    call for. `utility` ranks rows, if not by chance. `behind` are the outputs of derived streams and views that come from it.
     """
 
     log: OutputLog
@@ -158,12 +159,13 @@ class ShedLog:
     when_full: bool = False
     pressure: float = 0.0
     utility: UtilityOrder | None = None
+    behind: tuple[OutputLog, ...] = ()
 
     def fullness(self) -> float:
-        """Return the drop ratio that the log itself asks for: 0 while it is less than half full, rising to 1 when it is full."""
+        """Return the drop ratio that the log itself, or one behind it, asks for: 0 while it is less than half full, 1 when it is full."""
         if not self.when_full:
             return 0.0
-        share = max(self.log.rows_held / limits.LOG_ROWS_MAX, self.log.bytes_held / limits.LOG_BYTES_MAX)
+        share = max(max(log.rows_held / limits.LOG_ROWS_MAX, log.bytes_held / limits.LOG_BYTES_MAX) for log in (self.log, *self.behind))
         return min(1.0, max(self.pressure, 2.0 * share - 1.0, 0.0))
 
     def kept(self, train: Train, seed: int) -> Train:

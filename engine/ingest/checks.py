@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,20 @@ from millstream.engine.expressions.values import format_timestamp
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A refused row. `index` is its 0-based place among the rows offered, `line` its 1-based line where the input has lines.
-
-    `raw` is the row as it came: the bytes of a CSV record or JSON line, JSON for what came as Arrow or plain values.
-    """
+    """A refused row. `index` is its 0-based place among the rows offered, `line` its 1-based line where the input has lines."""
 
     index: int
     reason: str
-    raw: bytes
+    came_as: Callable[[], bytes | str] = field(compare=False, repr=False)
     line: int | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """The row as it came: the bytes of a CSV record or JSON line, JSON for what came as Arrow or plain values.
+
+        It is made when it is asked for, since only an error output wants it, and it costs more than the refusal.
+        """
+        return as_bytes(self.came_as())
 
 
 @dataclass(slots=True)
@@ -200,7 +206,7 @@ class RowChecks:
             return Coerced(list(columns), rows, [], self._warnings(columns))
         good = [c.take(kept) for c in columns]
         rejected = [
-            Rejection(i, reason, as_bytes(raw_of(i)), None if line_of is None else line_of(i))
+            Rejection(i, reason, partial(raw_of, i), None if line_of is None else line_of(i))
             for i, reason in sorted(reasons.by_row.items())
         ]
         return Coerced(good, len(kept), rejected, self._warnings(good), kept)

@@ -119,12 +119,20 @@ class StatementParser(DefinitionParser):
         connector = self._connector_kind()
         if connector is not None:
             missing_ok = self.takes("IF", "EXISTS")
-            return statements.DropConnector(connector, self.name(f"{connector.noun} name"), missing_ok)
+            dropped = statements.DropConnector(connector, self.name(f"{connector.noun} name"), missing_ok)
+            self._refuse_more(f"DROP {connector.value}")
+            return dropped
         is_view = self.takes("MATERIALIZED", "VIEW")
         kind = statements.ObjectKind("QUERY" if is_view else self.choice([k.value for k in statements.ObjectKind], "after DROP"))
         exists_ok = self.takes("IF", "EXISTS")
         name = self.name(f"{kind.value.lower()} name")
+        self._refuse_more(f"DROP {'MATERIALIZED VIEW' if is_view else kind.value}")
         return statements.Drop(kind, name, self.takes("CASCADE"), exists_ok, is_view)
+
+    def _refuse_more(self, words: str) -> None:
+        """Refuse a list of names where a statement drops one thing."""
+        if self.sees_symbol(TokenType.COMMA):
+            raise self.problem("expected the end of the statement, not ','", hint=f"drop one at a time: {words} a; {words} b")
 
     def _explain(self) -> statements.Statement:
         connector = self._connector_kind()

@@ -15,6 +15,7 @@ from millstream.engine.flow.accounts import StreamLedger
 from millstream.engine.flow.cursors import Cursor
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
+from millstream.engine.flow.shedding import ShedLog
 from millstream.engine.language.recipes import KeptRowsRecipe, SinkRecipe, StandingRowsRecipe
 from millstream.engine.operators.build import build_operator
 from millstream.engine.operators.window_aggregate import WindowAggregate
@@ -144,7 +145,9 @@ class RunningQuery:
 
     It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `rows_before` are the rows that
     its operators had taken when it came. `bytes_max` is the bound on its memory where it has one of its own, `results_bytes` tells what
-    its results occupy that the owner keeps. `failed`: it has ended and is about to be taken out. `sheds`: its class may be shed. `past`:
+    its results occupy that the owner keeps. `failed`: it has ended and is about to be taken out.
+    `shed_logs`: where rows are shed before it, or before a derived stream or view that it reads. `holds_up`: it reads rows before which
+    nothing can be shed, so that publishers wait while it lags. `past`:
     sources of its own that it reads, None where it reads the live ones. `workers`: those that its class names, none for all.
     """
 
@@ -159,9 +162,15 @@ class RunningQuery:
     bytes_max: int | None = None
     results_bytes: Callable[[], int] = int
     failed: bool = False
-    sheds: bool = False
+    shed_logs: tuple[ShedLog, ...] = ()
+    holds_up: bool = True
     past: PastSources | None = None
     workers: tuple[int, ...] = ()
+
+    @property
+    def sheds(self) -> bool:
+        """Whether rows may be shed before it, or before what it reads, in whatever class it is itself: then its results have receipts."""
+        return self.blueprint.root.lineages > 0
 
     def abandon(self) -> None:
         """Do no more work for it, a call under way included: it is about to be taken out. From any thread."""

@@ -249,7 +249,7 @@ class Memory:
         """Return the streams whose rows wait before queries that hold more than this part of a bound."""
         if self.total_bytes > part * self.server_bytes_max:
             return frozenset(self._network.sources)
-        full = [q for q, use in uses if use.waiting and not q.sheds and use.total > part * self.bound_of(q)]
+        full = [q for q, use in uses if use.waiting and q.holds_up and use.total > part * self.bound_of(q)]
         return frozenset[str]().union(*(q.blueprint.base_streams for q in full))
 
     def _relieve(self, uses: list[tuple[RunningQuery, Use]]) -> None:

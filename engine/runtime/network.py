@@ -278,7 +278,6 @@ class Network:
             blueprint.query,
             blueprint,
             bytes_max=query.options.memory_bytes_max,
-            sheds=class_node.may_shed,
             past=past,
             workers=class_node.workers,
         )
@@ -325,6 +324,7 @@ class Network:
         for subscription in blueprint.subscriptions:
             assert subscription.port is not None
             self._outputs[subscription.running.id, subscription.port] = query
+        self._follow(query)
         for stream, cursor in blueprint.stream_cursors():
             shed = self._shed_log(stream, cursor.log)
             total = cursor.log.rows_total
@@ -338,6 +338,26 @@ class Network:
         self._regroup(blueprint)
         self._place(blueprint)
         return cursors
+
+    def _follow(self, query: RunningQuery) -> None:
+        """Find where rows are shed before a query. What a derived stream or view puts out waits on their account."""
+        found: dict[LogId, ShedLog] = {}
+        query.holds_up = False
+        for stream, cursor in query.blueprint.stream_cursors():
+            source = self.sources.get(stream)
+            if source is not None:
+                shed = self._shed_log(stream, cursor.log)
+                above: tuple[ShedLog, ...] = () if shed is None else (shed,)
+            else:
+                producer = getattr(cursor.log.producer, "id", None)
+                makers = [] if producer is None else self._served.get(producer, [])
+                above = next((maker.shed_logs for maker in makers if maker.blueprint.root.log is cursor.log), ())
+            query.holds_up |= not above and (source is None or source.table is None)
+            found.update((shed.log.id, shed) for shed in above)
+        query.shed_logs = tuple(found.values())
+        if query.node.name in self._derived or query.blueprint.keeper is not None:
+            for shed in query.shed_logs:
+                shed.behind = (*shed.behind, query.blueprint.root.log)
 
     def _place(self, blueprint: Blueprint) -> None:
         """Let operators that are new, or had to come home for a change, run where they are to; the chains they are in are found anew."""
@@ -411,6 +431,8 @@ class Network:
                 for cursor in running.inputs:
                     cursor.log.close_cursor(cursor.edge)
                 running.leave()
+        for shed in query.shed_logs:
+            shed.behind = tuple(log for log in shed.behind if log is not query.blueprint.root.log)
         self._forget_unread(query)
         self.version += 1
         self._regroup(query.blueprint)

@@ -114,7 +114,7 @@ class SparkScript:
         places = [part for part in found if not isinstance(part, int)]
         rows = sum(part for part in found if isinstance(part, int)) + (len(np.unique(np.concatenate(places))) if places else 0)
         if rows:
-            self.messages.append(f"{self.script.queries[number].name}: {rows} late")
+            self.messages.append(f"{self.script.queries[number].name}: {rows} late row{'' if rows == 1 else 's'}")
 
     def _whole(self) -> list[NamedResult]:
         """Run a script that acts as a whole in one task, as `millstream run` does."""

@@ -161,15 +161,8 @@ class Journaling:
 
     def keeps_all_of(self, query: Query) -> bool:
         """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads, and nothing is shed before it."""
-        durable = query.is_durable and not self._may_lose(query)
+        durable = query.is_durable and not self.host.may_lose(query)
         return durable and all(name in self.numbers for name in self.host.base_streams(query.reads))
-
-    def _may_lose(self, query: Query) -> bool:
-        """Whether load may be shed before the query, or before a derived stream or view that it reads."""
-        node = self.host.class_nodes.get(query.planned.physical.options.class_name)
-        if node is not None and node.may_shed:
-            return True
-        return any(self._may_lose(made) for name in query.reads if (made := self.host.maker(name)) is not None)
 
     # --- in ---
 

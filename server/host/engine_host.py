@@ -203,6 +203,15 @@ class EngineHost:
             raise UnknownName(f"there is no class {options.class_name}", hint=hint)
         return found
 
+    def may_lose(self, query: Query) -> bool:
+        """Whether load may be shed before a query: where its own class reads a stream, or before a derived stream or view that it reads."""
+        makers = {name: self.maker(name) for name in query.reads}
+        if any(self.may_lose(made) for made in makers.values() if made is not None):
+            return True
+        node = self.class_nodes.get(query.planned.physical.options.class_name)
+        streams = [name for name, made in makers.items() if made is None and isinstance(self.catalog.find(name), StreamDefinition)]
+        return node is not None and node.may_shed and bool(streams)
+
     def make_relation(self, definition: StreamDefinition | TableDefinition) -> StreamIntake:
         """Make a stream's or table's place in the network; rows enter by what this returns, which others find once it is opened."""
         if isinstance(definition, StreamDefinition):
@@ -456,8 +465,8 @@ class EngineHost:
         return query.last_counts
 
     def unbalanced(self) -> list[tuple[str, StreamAccount]]:
-        """Return the accounts that do not balance now, by query; they all must once everything is quiescent."""
-        return [(q.name, a) for q in self.queries for a in self.accounts(q) if not a.balances]
+        """Return the accounts that do not balance now, by query or derived stream; they all must once everything is quiescent."""
+        return [(q.name, a) for q in (*self.queries, *self.derived.values()) for a in self.accounts(q) if not a.balances]
 
     def failures_of_shed_by(self, query: Query) -> tuple[int, str]:
         """Return at how many rows since the query's log was opened its `shed_by` failed, and why at the last; (0, "") where it did not.

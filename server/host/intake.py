@@ -430,7 +430,7 @@ def refuse_unknown_op(coerced: Coerced) -> None:
     bad = np.flatnonzero(~np.asarray(known.to_numpy(zero_copy_only=False)))
     places = coerced.index if coerced.index is not None else np.arange(coerced.rows, dtype=np.int64)
     refused = [
-        Rejection(int(places[i]), f"op is {op[i].as_py()!r}, not '+' or '-'", _shown(coerced.columns, i).encode()) for i in bad.tolist()
+        Rejection(int(places[i]), f"op is {op[i].as_py()!r}, not '+' or '-'", partial(_shown, coerced.columns, i)) for i in bad.tolist()
     ]
     keep = np.delete(np.arange(coerced.rows, dtype=np.int64), bad)
     coerced.columns = [c.take(keep) for c in coerced.columns]

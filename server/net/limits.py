@@ -14,6 +14,8 @@ OWN_MESSAGES_MAX = 128
 OWN_MESSAGES_PER_S = 64
 # … and has what is beyond them in turns of so many, so that a peer that sends without end is one among those that wait.
 TURN_MESSAGES = 32
+# Rows that are refused use no credit up. So many cost the loop as much as a message, and count as one.
+REFUSED_ROWS_A_MESSAGE = 4
 # How far the shared allowance (messages_per_s_max) fills up while nobody wants it: some 3 ms of the loop's time.
 SHARED_MESSAGES_MAX = 256
 # Between two turns of those that wait: as long as the loop is busy with them for a millisecond.

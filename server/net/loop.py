@@ -93,6 +93,33 @@ class Bridge(Generic[Item]):
             self._failed(error)
 
 
+class TurnQueue:
+    """Calls that have a turn of the loop each, in order, so that all else has its own between two of them. Loop's thread only.
+
+    What they have to say is written at the end of their turn.
+    """
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], around: Outbox) -> None:
+        self._call_soon = call_soon
+        self._around = around
+        self._calls: deque[Callable[[], None]] = deque()
+
+    def add(self, call: Callable[[], None]) -> None:
+        """Let a call have its turn."""
+        self._calls.append(call)
+        if len(self._calls) == 1:
+            self._call_soon(self._next)
+
+    def _next(self) -> None:
+        try:
+            with self._around:
+                self._calls[0]()
+        finally:
+            self._calls.popleft()
+            if self._calls:
+                self._call_soon(self._next)
+
+
 class Sender(Protocol):
     """Who has something to write."""
 

@@ -1,5 +1,7 @@
 """How many messages without rows are handled, of all peers together: rows have credit, these have turns.
 
+So have rows that are refused: they use no credit up, and some of them cost as much as a message.
+
 Each peer has a few of its own, which those who behave never exceed. What is beyond comes out of one allowance of the server, at once
 while there is some and nobody waits, else in turns. So one peer that floods the server has what others leave, a thousand have no more
 together, and whoever says little is not kept waiting by either. Nobody is cut off for it: a peer that waits is not read from.
@@ -85,18 +87,25 @@ class MessageAllowance:
         self._left = OWN_MESSAGES_MAX
         self._counted_ns = now_ns
 
-    def spend(self, peer: Waiting, now_ns: int) -> bool:
-        """Count a message of the peer that was handled; False when no other is to be handled until it is told to go on."""
-        self._left -= 1
+    def spend(self, peer: Waiting, now_ns: int, messages: int = 1) -> bool:
+        """Count messages of the peer that were handled; False when no other is to be handled until it is told to go on."""
+        self._left -= messages
         if self._left > 0:
             return True
         earned = (now_ns - self._counted_ns) * OWN_MESSAGES_PER_S // NS_PER_S
         if earned:
-            self._left, self._counted_ns = min(OWN_MESSAGES_MAX, earned), now_ns
-            return True
-        self._left = self._pacer.take(peer)
-        return self._left > 0
+            self._left, self._counted_ns = min(OWN_MESSAGES_MAX, self._left + earned), now_ns
+        return self._left > 0 or self._is_given(peer)
 
-    def add(self, messages: int) -> None:
-        """Let so many messages more be handled."""
+    def add(self, peer: Waiting, messages: int) -> bool:
+        """Let so many messages more be handled; False when the peer has handled more than these already, and waits for its next turn."""
         self._left += messages
+        return self._left > 0 or self._is_given(peer)
+
+    def _is_given(self, peer: Waiting) -> bool:
+        while self._left <= 0:
+            given = self._pacer.take(peer)
+            if not given:
+                return False
+            self._left += given
+        return True

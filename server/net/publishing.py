@@ -41,6 +41,7 @@ class Publisher(Protocol):
     closed: bool
     channels: dict[int, PublishingChannel]
     waiting_bytes: Callable[[], int]
+    rows_refused: int
 
     @property
     def is_held_back(self) -> bool:
@@ -252,6 +253,7 @@ class PublishingChannel:
         self._through = through
         self._accepted += taken.accepted
         self._rejected_rows += taken.rejected
+        self.session.rows_refused += taken.rejected
         if rejections:
             room = REJECTIONS_LISTED_MAX - len(self._rejected)
             self._rejected += [list(r) for r in rejections[:room]]

@@ -20,7 +20,8 @@ from millstream.protocol.states import State
 from millstream.server.errors import GivenUp, to_wire
 from millstream.server.host.intake import StreamIntake
 from millstream.server.net.inflow import Hold, Inflow
-from millstream.server.net.limits import REQUEST_BYTES_WAITING_MAX
+from millstream.server.net.limits import REFUSED_ROWS_A_MESSAGE, REQUEST_BYTES_WAITING_MAX
+from millstream.server.net.loop import TurnQueue
 from millstream.server.net.pacing import MessageAllowance, Pacer
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.publishing import PublishingChannel, PublishingServices
@@ -58,6 +59,7 @@ class SessionServices(PublishingServices, Protocol):
     feeds: Feeds
     pacer: Pacer
     peer_memory: PeerMemory
+    turns: TurnQueue
 
     def is_full(self, role: AccessRole) -> bool:
         """Whether there are as many connections as the settings allow to a role."""
@@ -162,6 +164,8 @@ class Session:
         self.frame_began_ns: int | None = None
         self.pinged_ns: int | None = None
         self._frames = 0
+        self.rows_refused = 0
+        """Of its rows, how many were refused and are not yet counted as messages."""
         self.running: Running | None = None
         """What is done aside for the request that is being answered."""
         self.answered: int | None = None
@@ -202,8 +206,8 @@ class Session:
 
     def go_on(self, messages: int) -> None:
         """Have a turn: handle so many messages more."""
-        self._allowance.add(messages)
-        self._inflow.let_go(Hold.PACE, self._read_on)
+        if self._allowance.add(self, messages):
+            self._inflow.let_go(Hold.PACE, self._read_on)
 
     @property
     def is_held_back(self) -> bool:
@@ -219,7 +223,13 @@ class Session:
                 if self.closed:
                     return
                 self.application.handlers.dispatch(self, event)
-                if type(event) not in WITH_CREDIT and not self._allowance.spend(self, now_ns):
+                if type(event) not in WITH_CREDIT:
+                    messages = 1
+                elif self.rows_refused < REFUSED_ROWS_A_MESSAGE:
+                    continue
+                else:
+                    messages, self.rows_refused = divmod(self.rows_refused, REFUSED_ROWS_A_MESSAGE)
+                if not self._allowance.spend(self, now_ns, messages):
                     self._inflow.keep(events)
                     break
             if turn.waiting is not None:
@@ -384,6 +394,10 @@ class Session:
             self.send(Failure(told.code, told.message, request, told.hint, told.line, told.column, told.token))
 
     # --- ending ---
+
+    def in_turn(self, call: Callable[[int], None]) -> None:
+        """Make a call with the time (ns) in a later turn of the loop, behind those of others."""
+        self.application.turns.add(lambda: call(self.application.now_ns()))
 
     def replaced(self) -> None:
         """Close: the same client has come back over another connection."""

@@ -27,6 +27,7 @@ from millstream.server.results.results import ResultEntry, ResultLog, ResumePoin
 from millstream.server.results.trains import ResultRows
 
 STALLED_NS = 1_000_000_000
+RESULTS_AT_ONCE = 256  # 2 ms; a reader that has more before it sends the rest in turns, so that nobody else waits for them all
 
 
 class ResultReader(Protocol):
@@ -40,6 +41,10 @@ class ResultReader(Protocol):
 
     def send(self, message: Any) -> None:
         """Send a message."""
+        ...
+
+    def in_turn(self, call: Callable[[int], None]) -> None:
+        """Make a call with the time (ns) in a later turn of the loop, behind those of others."""
         ...
 
     def replaced(self) -> None:
@@ -66,7 +71,7 @@ class ReaderBounds:
 class Subscription:
     """One reader of one feed. `cursor` is the number of the next result to send."""
 
-    __slots__ = ("cursor", "encode", "ended", "feed", "number", "presses", "progress_ns", "reader", "skip_rows")
+    __slots__ = ("cursor", "encode", "ended", "feed", "has_turn", "number", "presses", "progress_ns", "reader", "skip_rows")
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Subscription:
         self.progress_ns = now_ns
         self.ended = False
         self.presses = presses  # whether publishers wait for it: not for one who may not publish
+        self.has_turn = False  # it sends the next results when it is called, whatever asks it to before
         self.skip_rows = 0  # of the first result, for a token that ends inside it
 
     @property
@@ -99,11 +105,19 @@ class Subscription:
         """Send what can be sent; the last message when the feed has ended and all is sent.
 
         What is made of a result for sending is let go of again, save that of `shared`, which others are about to send too.
+        Of many results it sends some, and the others in turns of the loop's.
         """
         log = self.feed.log
+        if self.has_turn:
+            return
+        last = self.cursor + RESULTS_AT_ONCE
         while not self.ended and self.cursor < log.next_number:
             entry = shared if shared is not None and shared.number == self.cursor else log.entry(self.cursor)
             if not self.reader.can_send(self.number, entry.rows):
+                return
+            if self.cursor == last:
+                self.has_turn = True
+                self.reader.in_turn(self._take_turn)
                 return
             if self.skip_rows:
                 entry, self.skip_rows = entry.without(self.skip_rows), 0
@@ -122,6 +136,10 @@ class Subscription:
         if self.feed.end is not None and not self.ended:
             reason, message, counts = self.feed.end
             self.finish(reason, message, counts)
+
+    def _take_turn(self, now_ns: int) -> None:
+        self.has_turn = False
+        self.pump(now_ns)
 
     def _unsendable(self, entry: ResultEntry, error: Exception) -> None:
         what = f"a result of {entry.rows} rows cannot be sent to this reader"
@@ -263,7 +281,7 @@ class Feed:
         for s in self.subscriptions:
             if s.cursor == self.log.next_number or not s.presses:
                 continue  # has everything, as most have at all times
-            if 2 * s.waiting_bytes > self.bounds.bytes_max and now_ns - s.progress_ns < STALLED_NS:
+            if 2 * s.waiting_bytes > self.bounds.bytes_max and (s.has_turn or now_ns - s.progress_ns < STALLED_NS):
                 return True
         return False
 
@@ -280,6 +298,8 @@ class Feed:
         self._trim(now_ns)
 
     def _too_slow(self, subscription: Subscription, now_ns: int) -> None:
+        if subscription.has_turn:  # it is the loop that has more to do than to serve it
+            return
         if self.bounds.slow == "gap":
             self._skip(subscription)
             self.slow_total += 1

@@ -47,6 +47,13 @@ if TYPE_CHECKING:
     from millstream.server.host.intake import StreamIntake
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
+COUNTED = {
+    "late": "late row",
+    "partly_late": "partly late row",
+    "failed": "failed row",
+    "failed_results": "failed result",
+    "shed": "shed row",
+}
 IN_ORDER_HINT = (
     "the files of a folder or pattern are read one after the other, by name; to merge them by event time, give each an --input of its own"
 )
@@ -331,7 +338,7 @@ class _Run:
             outcomes.results.append(shown if isinstance(shown, NamedResult) else collector.result(shown))
         for name in [s for s in self.shown if isinstance(s, str)]:
             counts = self._counts(name)
-            told = [f"{count} {word.replace('_', ' ')}" for word, count in counts.items() if count]
+            told = [f"{count} {COUNTED[word]}{'' if count == 1 else 's'}" for word, count in counts.items() if count]
             if told:
                 outcomes.messages.append(f"{name}: {', '.join(told)}")
             if counts["late"] and any(isinstance(source, Sequence) for _, source in self.replay.inputs):
@@ -349,4 +356,4 @@ class _Run:
         query = self.host.queries.find(name)
         counts = self.host.counts(query) if query is not None and query.state is not QueryState.STOPPED else {}
         counts = counts or self.collector.counts.get(name, {})
-        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "failed_results", "shed")}
+        return {word: counts.get(word, 0) for word in COUNTED}

@@ -113,7 +113,8 @@ def _streams(host: EngineHost) -> Outcome:
             shed = sum(one.shed for one in host.network.sources[stream.name].shed_logs.values())
             rows.append((stream.name, "stream", state, intake.accepted_total, intake.refused_total, shed, spelled, time_rule(stream)))
         else:
-            rows.append((stream.name, "derived", "open", None, None, None, spelled, stream.text))
+            counts = host.counts(host.derived[stream.name])
+            rows.append((stream.name, "derived", "open", counts.get("accepted"), None, counts.get("shed"), spelled, stream.text))
     columns = [
         ("name", "TEXT"),
         ("kind", "TEXT"),

@@ -10,13 +10,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.csv as pc
 import pytest
 from millstream import run_script
+from millstream.client.benchmarks.linear_road.overload import RECEIPTS, SEEN, LossyDrive, faults
 from millstream.client.benchmarks.linear_road.rules import LIMITS_S, RoadAnswers, Rules, late
 from millstream.client.benchmarks.linear_road.traffic import COLUMNS, SCHEMA, Traffic
-from millstream.client.benchmarks.linear_road.workload import QUERIES, answers, script, statements
+from millstream.client.benchmarks.linear_road.workload import QUERIES, answers, lossy_statements, script, statements
 from millstream.client.cli import run
+
+from tests.support.live_server import Harness
+from tests.support.live_server import run as serve
 
 SAMPLE = Path(__file__).parent / "linear_road" / "20seconds.dat"  # of the benchmark's authors, by way of mjsax/aeolus (Apache-2.0)
 NO_HISTORY = pa.table({"vid": [7], "day": [3], "xway": [0], "toll": [42]})
@@ -223,3 +228,72 @@ def test_a_run_that_cannot_be_is_refused_with_what_to_write(capsys: pytest.Captu
     for part in ("many", "0", "2@0", "2@x", "2:0", "2:10801", "2:x"):
         assert run(["bench", "linear-road", part]) == 2
         assert "write 2, " in capsys.readouterr().err
+
+
+# --- where tolls may lose reports ---
+
+
+@cache
+def lossy() -> LossyDrive:
+    """Half of the cars are shed before the tolls' class from the third minute to the sixth, on a server."""
+    drive = LossyDrive(SMALL, 1.0)
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        for statement in drive.statements:
+            await client.execute(statement)
+        await client.publish("history", SMALL.history)
+        subscriptions = {kind: await client.subscribe(query) for kind, query in drive.queries.items()}
+        host = harness.server.application.host
+        rows = SMALL.table()
+        for begin in range(0, 600, 60):
+            host.network.set_drop_ratio("input", host.class_nodes["tolls"].id, 0.5 if 120 <= begin < 360 else 0.0)
+            minute = compute.and_(compute.greater_equal(rows["time"], begin), compute.less(rows["time"], begin + 60))
+            await client.publish("input", rows.filter(minute))
+        await client.finish("input")
+        for kind, subscription in subscriptions.items():
+            async for batch in subscription:
+                drive.take(kind, batch)
+        await drive.ended(client, subscriptions)
+        assert not host.unbalanced()
+
+    serve(test)
+    return drive
+
+
+def test_classes_change_no_answer_while_nothing_is_shed() -> None:
+    rules, usual = small()
+    found = run_script(";\n".join(lossy_statements(300.0)), input=SMALL.table(), history=SMALL.history)
+    told = answers({kind: found[query].table.to_batches() for kind, query in QUERIES.items()})
+    assert rules.wrong(told) == []
+    assert len(told.toll["vid"]) == len(usual.toll["vid"])
+
+
+def test_warnings_are_whole_and_tolls_are_right_for_the_reports_that_were_kept_while_half_are_shed() -> None:
+    drive, (rules, _) = lossy(), small()
+    found = answers({kind: drive.rows[kind] for kind in QUERIES})
+    known = Rules(drive.seen(), SMALL.history, rules)
+    assert rules.wrong_of_warnings(found) == []
+    assert known.wrong_of_tolls(found) == []
+    assert faults(drive) == []
+    lost = {second: shed for second, (_, shed) in drive.receipts.items() if shed}
+    assert set(lost) <= set(range(120, 360))
+    assert len(lost) > 200
+    assert 0 < drive.told < len(found.toll["vid"]) < rules.counts["toll"]
+    assert known.tolls_alike(found.toll) == len(found.toll["vid"])
+    assert 0 < rules.tolls_alike(found.toll) <= len(found.toll["vid"])
+
+
+def test_the_judge_finds_a_toll_of_a_report_that_was_shed_and_receipts_that_do_not_add_up() -> None:
+    drive, (rules, _) = lossy(), small()
+    found = answers({kind: drive.rows[kind] for kind in QUERIES})
+    fewer = replace(drive, kept={second: cars for second, cars in drive.kept.items() if second != 200})
+    assert any("not called for" in text for text in Rules(fewer.seen(), SMALL.history, rules).wrong_of_tolls(found))
+    seen, shed = drive.receipts[200]
+    assert [text.split(":")[0] for text in faults(replace(drive, receipts={**drive.receipts, 200: (seen + 1, shed)}))] == ["second 200"]
+    assert "do not add up" in faults(replace(drive, receipts={k: v for k, v in drive.receipts.items() if k != 200}))[0]
+    for kind in (SEEN, RECEIPTS):
+        counts = {**drive.counts, kind: {**drive.counts[kind], "processed": 0}}
+        assert f"the account of {kind} does not balance" in faults(replace(drive, counts=counts))[0]
+    shown = [{**row, "shed": 1} if row["name"] == "danger" else row for row in drive.shown]
+    assert faults(replace(drive, shown=shown)) == ["a stream behind which accidents are told lost rows"]

@@ -141,7 +141,7 @@ def test_publish_fills_columns_from_others_and_reads_times_as_told(
             ],
         )
         assert "line 4" in err[3]
-        code, err = await publish("x.jsonl", "--map", "ts=at", "--time-format", "ts=ms")
+        code, err = await publish("x.jsonl", "--format", "json", "--map", "ts=at", "--time-format", "ts=ms")
         assert (code, err[0]) == (0, "s: 1 row accepted, 1 refused")
         code, err = await publish("x.parquet", "--map", "ts=at", "--time-format", "s", "--finish")
         assert (code, err[0]) == (0, "s: 1 row accepted, 1 refused")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
 from millstream.protocol import limits as limits_of_protocol
-from millstream.protocol.messages import CancelRequest, Credit, Failure, Ping, Pong, Reply, Statement
+from millstream.protocol.messages import Ack, CancelRequest, Credit, Failure, OpenChannel, Ping, Pong, Reply, Rows, Statement
 from millstream.server.net import limits
 from millstream.server.net.inflow import Hold
 from millstream.server.net.pacing import MessageAllowance, Pacer
@@ -358,8 +358,11 @@ class Flooding:
         self._allowance = MessageAllowance(pacer, 0)
 
     def go_on(self, messages: int) -> None:
-        self._allowance.add(messages)
-        self.speak()
+        if self._allowance.add(self, messages):
+            self.speak()
+
+    def spend(self, messages: int) -> bool:
+        return self._allowance.spend(self, self._clock.now_ns(), messages)
 
     def speak(self) -> None:
         while True:
@@ -380,6 +383,45 @@ def test_floods_share_the_allowance_evenly_however_many_they_are() -> None:
         own = peers * (limits.OWN_MESSAGES_MAX + 11 * limits.OWN_MESSAGES_PER_S)
         assert 150_000 <= said <= 200_000 + limits.SHARED_MESSAGES_MAX + own
         assert max(p.said for p in flooding) <= 1.2 * min(p.said for p in flooding) + limits.OWN_MESSAGES_MAX
+
+
+def test_who_has_said_far_too_much_at_once_waits_until_all_of_it_is_allowed() -> None:
+    clock = Clock()
+    pacer = Pacer(1_000, clock.now_ns, clock.call_later)
+    greedy, modest = Flooding(pacer, clock), Flooding(pacer, clock)
+    assert not greedy.spend(limits.OWN_MESSAGES_MAX + limits.SHARED_MESSAGES_MAX + 2_000)
+    assert modest.spend(1), "its own allowance is left to each"
+    clock.go_to(1_900_000_000)
+    assert greedy.said == 0
+    clock.go_to(2_200_000_000)
+    assert greedy.said > 0
+
+
+def test_rows_that_are_refused_have_turns_as_messages_have() -> None:
+    async def test(harness: Harness) -> None:
+        application = harness.server.application
+        await (await harness.client()).execute("CREATE STREAM s (k BIGINT)")
+        clock, now_ns = application.now_ns, application.now_ns()
+        application.now_ns = application.pacer._now_ns = lambda: now_ns  # type: ignore[method-assign]
+        peers = [ScriptedPeer(application) for _ in range(2)]
+        for peer in peers:
+            peer.say(OpenChannel(1, "s"))
+            await until(lambda peer=peer: bool(peer.listen()), "the channel is open")  # type: ignore[misc]
+        hostile, honest = peers
+        rows = limits.REFUSED_ROWS_A_MESSAGE * (limits.OWN_MESSAGES_MAX + limits.SHARED_MESSAGES_MAX)
+        channel = hostile.heard[-1].channel
+        hostile.say(*[Rows(channel, number, [{"k": "no number"}] * rows) for number in (1, 2, 3)])
+        acks = [m for m in hostile.listen() if isinstance(m, Ack)]
+        assert [(a.through, a.rejected_rows) for a in acks] == [(1, rows)], "the second message waits, the first is acked"
+        assert not hostile.transport.is_reading
+        honest.say(Rows(honest.heard[-1].channel, 1, [{"k": 1}, {"k": "no number"}]))
+        (ack,) = honest.listen()
+        assert (ack.accepted, ack.rejected_rows) == (1, 1), "who sends few bad rows waits for nobody"
+        application.now_ns = application.pacer._now_ns = clock  # type: ignore[method-assign]
+        await until(lambda: (hostile.deliver(), hostile.listen(), hostile.heard[-1].through == 3)[-1], "all were told")
+        assert sum(m.rejected_rows for m in hostile.heard if isinstance(m, Ack)) == 3 * rows
+
+    run(test, messages_per_s_max=20_000, within_s=200)
 
 
 def test_a_peer_that_is_gone_waits_for_no_turn() -> None:

@@ -145,6 +145,33 @@ def test_what_is_shed_upstream_is_not_rebuilt_and_states_its_share_all_the_same(
         assert share == pytest.approx(seen / 1000)
         accounts = {row["name"]: row for row in await client.execute("SHOW QUERIES")}
         assert (accounts["exact"]["accepted"], accounts["exact"]["shed"]) == (1000, 0)
+        streams = {row["name"]: row for row in await client.execute("SHOW STREAMS")}
+        assert (streams["odd"]["accepted"], streams["odd"]["shed"]) == (1000, lost)
+
+    run(test, data_dir=str(tmp_path))
+
+
+def test_a_class_that_may_be_shed_loses_nothing_before_a_derived_stream_that_is_never_shed(tmp_path: Path) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        host = harness.server.application.host
+        await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s DURABILITY journal")
+        await client.execute("CREATE CLASS low PRIORITY 1 SHED")
+        await client.execute("CREATE STREAM odd AS SELECT ts, v FROM s WHERE v % 2 = 1")
+        await client.submit("SELECT COUNT(*) AS n FROM odd [RANGE 10 SECONDS SLIDE 10 SECONDS]", name="counts", class_="low")
+        await client.submit("SELECT COUNT(*) AS n FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]", name="lossy", class_="low")
+        assert host.journaling is not None
+        assert host.journaling.keeps_all_of(host.queries.get("counts"))
+        assert not host.journaling.keeps_all_of(host.queries.get("lossy"))
+        counts = await client.subscribe("counts")
+        shed(harness, 0.5)
+        await client.publish("s", [{"ts": n // 100, "v": n} for n in range(1000)])
+        await client.finish("s")
+        batches = [batch async for batch in counts]
+        assert [(batch.to_pydict(), receipt_of(batch)) for batch in batches] == [({"n": [500]}, None)]
+        streams = {row["name"]: row for row in await client.execute("SHOW STREAMS")}
+        assert (streams["odd"]["accepted"], streams["odd"]["shed"]) == (1000, 0)
+        assert not host.unbalanced()
 
     run(test, data_dir=str(tmp_path))
 

@@ -53,7 +53,7 @@ def test_it_is_what_the_command_gives(tmp_path: Path) -> None:
     for source in (table, tmp_path / "packets.parquet", str(tmp_path / "packets.parquet"), table.to_pandas(), table.to_pylist()):
         result = millstream.run(script, packets=source)
         assert result.table.to_batches() == list(outcome.results[0].batches)
-        assert result.messages == outcome.messages == ["q1: 1 late"]
+        assert result.messages == outcome.messages == ["q1: 1 late row"]
 
 
 def as_categories(table: pa.Table) -> pd.DataFrame:

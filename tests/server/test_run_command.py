@@ -282,7 +282,7 @@ def test_files_of_a_pattern_that_overlap_in_time_are_said_to_be_read_one_after_t
         (files / f"device_{name}").write_text("ts,v\n1,1\n5,2\n", "utf-8")
     script = STREAM + "SELECT COUNT(*) AS n FROM s [RANGE 1 SECOND SLIDE 1 SECOND];"
     late = run(files, script, "--input", f"s={files / 'device_*.csv'}")
-    assert "q1: 1 late" in late.stderr
+    assert "q1: 1 late row" in late.stderr
     assert "to merge them by event time, give each an --input of its own" in late.stderr
     both = [argument for name in ("a.csv", "b.csv") for argument in ("--input", f"s={files / f'device_{name}'}")]
     assert run(files, script, *both).stderr == ""

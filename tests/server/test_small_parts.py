@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,7 +34,7 @@ from millstream.server.journal.records import ROWS, Record, encode, find, record
 from millstream.server.journal.store import Store
 from millstream.server.lean import ARENAS_MAX, one_by_one
 from millstream.server.logs import LOG_BYTES_MAX, LogLines, configure_logs, finish_logs, logger
-from millstream.server.net.loop import Bridge, Outbox
+from millstream.server.net.loop import Bridge, Outbox, TurnQueue
 from millstream.server.net.security import AccessRole, require, role_of
 from millstream.server.net.session import Session
 from millstream.server.results.feeds import CHECKED_MAX, Feeds, KeptBounds, QueryFeed, RunOfResults
@@ -221,6 +223,34 @@ def test_the_outbox_passes_on_what_others_have_to_write_and_keeps_back_who_is_re
     assert outbox.reading is None
     outbox.add(other)  # closed: it writes by itself
     assert len(wrote) == 3
+
+
+def test_calls_in_turns_are_made_one_a_turn_of_the_loop_and_a_fault_of_one_is_not_the_others() -> None:
+    soon: list[Callable[[], None]] = []
+    wrote: list[str] = []
+    outbox = Outbox()
+    turns = TurnQueue(soon.append, outbox)
+
+    def call(name: str, *then: str) -> None:
+        outbox.add(Said(name, wrote))
+        for more in then:
+            turns.add(partial(call, more))
+        if name == "bad":
+            raise ValueError(name)
+
+    for name in ("first", "bad", "third"):
+        turns.add(partial(call, name, *(["fourth"] if name == "first" else [])))
+    for expected in ("first", "bad", "third", "fourth"):
+        assert len(soon) == 1
+        try:
+            soon.pop()()
+        except ValueError:
+            assert expected == "bad"
+        assert wrote[-1] == expected, "written at the end of its turn"
+    assert not soon
+    turns.add(partial(call, "fifth"))
+    soon.pop()()
+    assert wrote == ["first", "bad", "third", "fourth", "fifth"]
 
 
 def test_the_bridge_delivers_early_only_what_is_wanted_and_tells_of_what_cannot_be_delivered() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
 from millstream.engine.data.watermarks import RowTrack
 from millstream.protocol.messages import End, Gap, Result
 from millstream.server.results.results import ENTRY_BYTES, FLAT_BYTES, ResultEntry, ResultLog
-from millstream.server.results.subscriptions import STALLED_NS, Feed, ReaderBounds, Subscription
+from millstream.server.results.subscriptions import RESULTS_AT_ONCE, STALLED_NS, Feed, ReaderBounds, Subscription
 from millstream.server.results.trains import ResultRows, ResultShape, pieces_of
 
 ROW_BYTES = 8 + ENTRY_BYTES  # each row is a result of its own
@@ -34,6 +34,10 @@ class FakeReader:
         self.told: list[Any] = []
         self.was_replaced = self.was_cut_off = False
         self.faults: list[Exception] = []
+        self.turns: list[Callable[[int], None]] = []
+
+    def in_turn(self, call: Callable[[int], None]) -> None:
+        self.turns.append(call)
 
     def can_send(self, subscription: int, rows: int) -> bool:
         return self.credit > 0
@@ -136,6 +140,45 @@ def test_the_first_subscriber_of_a_temporary_query_misses_nothing() -> None:
     subscribe(feed, second)
     publish(feed, 3)
     assert (first.values, second.values) == ([1, 2, 3], [3])
+
+
+def test_a_reader_that_begins_far_back_is_served_in_turns_and_is_not_too_slow_meanwhile() -> None:
+    feed = new_feed(bytes_max=2 * ROW_BYTES, kept=10**9)
+    count = 2 * RESULTS_AT_ONCE + 10
+    publish(feed, *range(count))
+    reader, other = FakeReader(), FakeReader()
+    subscription = subscribe(feed, reader, from_start=True)
+    subscribe(feed, other)
+    assert reader.values == list(range(RESULTS_AT_ONCE))
+    publish(feed, count, now_ns=10 * STALLED_NS)
+    feed.check(20 * STALLED_NS)
+    subscription.pump(20 * STALLED_NS)
+    assert len(reader.values) == RESULTS_AT_ONCE, "what asks it to send before its turn has come waits too"
+    assert other.values == [count], "and nobody waits for it"
+    assert not subscription.ended
+    for sent in (2 * RESULTS_AT_ONCE, count + 1):
+        (turn,) = reader.turns
+        reader.turns.clear()
+        turn(30 * STALLED_NS)
+        assert reader.values == list(range(sent))
+    assert not reader.turns
+    publish(feed, count + 1, now_ns=30 * STALLED_NS)
+    assert reader.values[-1] == count + 1
+    assert not subscription.has_turn
+
+
+def test_a_reader_that_has_ended_or_has_no_credit_when_its_turn_comes_sends_no_more() -> None:
+    feed = new_feed(kept=10**9)
+    publish(feed, *range(3 * RESULTS_AT_ONCE))
+    ended, slow = FakeReader(), FakeReader(credit=RESULTS_AT_ONCE + 1)
+    subscribe(feed, ended, from_start=True).finish("closed")
+    subscription = subscribe(feed, slow, from_start=True)
+    for reader in (ended, slow):
+        reader.turns.pop()(0)
+        assert not reader.turns
+    assert len(ended.values) == RESULTS_AT_ONCE
+    assert len(slow.values) == RESULTS_AT_ONCE + 1
+    assert not subscription.has_turn, "so that credit makes it go on at once"
 
 
 def test_a_token_resumes_after_the_result_that_carried_it() -> None:

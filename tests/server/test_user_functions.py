@@ -180,7 +180,7 @@ def test_a_failed_call_is_counted_and_told_and_the_query_goes_on(files: Path) ->
     found, messages = run(files, made + script, train=1)
     assert [row["m"] for row in found["q1"]] == [20, -1, -1, 21]
     assert found["q2"] == [{"query": "q1", "reason": "MOODY: ValueError: not one (line 17)"}]
-    assert messages == ["q1: 1 failed"]
+    assert messages == ["q1: 1 failed row"]
 
 
 @pytest.mark.parametrize("train", [None, 1, 2, 7])
@@ -194,7 +194,7 @@ def test_a_row_for_which_a_function_raises_costs_itself_alone_however_rows_are_b
         train,
     )
     assert [row["m"] for row in found["q1"]] == [None if n in (1, 5) else n for n in numbers]
-    assert messages == ["q1: 11 failed"]
+    assert messages == ["q1: 11 failed rows"]
     reasons = {row["reason"]: row["n"] for row in found["q2"]}
     assert reasons.pop("MOODY: ValueError: not one (line 17)") == 10
     assert list(reasons.values()) == [1]

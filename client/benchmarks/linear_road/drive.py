@@ -10,10 +10,10 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import numpy as np
@@ -36,7 +36,8 @@ AHEAD_S = 0.2  # from when the first rows are made to their time
 GIVEN_UP = 2.0  # times the limit: a run that is so late need not go on
 QUICK = Traffic(1, 160, DENSE_S - 30, rate_max=300.0, spread=4.0, jam_cars=150, accident_s=30.0)
 QUICK_SPEEDUP = 10.0
-USUAL, RATING = "4", "rating"  # what is driven where nothing is asked for, and what searches
+USUAL, RATING, OVERLOAD = "4", "rating", "overload"  # what is driven where nothing is asked for, what searches, what may lose reports
+TOO_MUCH = "12@20"  # by far more than two processors can take
 _FEEDER = "from millstream.client.benchmarks.linear_road.drive import main; main()"
 
 
@@ -46,7 +47,9 @@ class TooLate(Exception):
 
 @dataclass
 class Drive:
-    """One run: what came by type of answers, and when after the second that it answers began."""
+    """One run: what came by type of answers, and when after the second that it answers began. `options` are the server's."""
+
+    options: ClassVar[Sequence[str]] = ()
 
     traffic: Traffic
     speedup: float
@@ -58,8 +61,18 @@ class Drive:
     cpu_s: float = 0.0
     peak_mb: float = 0.0
 
+    @property
+    def statements(self) -> list[str]:
+        """What is registered."""
+        return statements()
+
+    @property
+    def queries(self) -> Mapping[str, str]:
+        """The queries that are read, by what they answer."""
+        return QUERIES
+
     def take(self, kind: str, batch: Any) -> None:
-        """Note a batch of answers. TooLate for one that is hopelessly late."""
+        """Note a batch of answers. Raises TooLate for one that is hopelessly late."""
         now = time.monotonic()
         batch = batch.replace_schema_metadata(None)
         seconds = batch.column("time").to_numpy() - self.traffic.begin_s
@@ -68,6 +81,9 @@ class Drive:
         self.response_s[kind].append(response)
         if self.gives_up and len(response) and float(response.max()) > GIVEN_UP * LIMITS_S[kind] / self.speedup:
             raise TooLate(f"{kind}: {response.max():.3g} s")
+
+    async def ended(self, client: AsyncClient, subscriptions: Mapping[str, Any]) -> None:
+        """Ask the server what else is to be known, once all answers are there."""
 
     def responses(self, kind: str) -> Any:
         """Return the response times of a type, in s."""
@@ -104,7 +120,13 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
     if kit.quick and not kit.parts:
         yield {"name": "linear-road", **driven(kit, QUICK, QUICK_SPEEDUP).figures()}
         return
-    for part in kit.parts or (USUAL,):
+    parts = [part for part in kit.parts if part != OVERLOAD]
+    if len(parts) < len(kit.parts):
+        from millstream.client.benchmarks.linear_road.overload import overloaded  # it needs this file
+
+        yield from (overloaded(kit, *_part(part, kit.seed)) for part in parts or (TOO_MUCH,))
+        return
+    for part in parts or (USUAL,):
         if part == RATING:
             yield from _rated(kit)
         else:
@@ -147,7 +169,7 @@ def _part(part: str, seed: int, seconds: int = STRETCH_S, begin_s: int = DENSE_S
             begin_s = min(DENSE_S, RUN_S - seconds)
         traffic, faster = Traffic(int(number), seconds, begin_s, seed), float(speedup or 1)
     except ValueError:
-        raise click.UsageError(f"{part} is no number of expressways; write 2, 2@3 for three times faster, or {RATING}") from None
+        raise click.UsageError(f"{part} is no number of expressways; write 2, 2@3 for three times faster, {RATING} or {OVERLOAD}") from None
     if traffic.expressways < 1 or not 0 < faster < 1_000 or not 0 < traffic.seconds <= RUN_S:
         raise click.UsageError(f"{part} is no run; write 2, 2@3 for three times faster, or 2@3:{RUN_S} for so many seconds")
     return traffic, faster
@@ -164,20 +186,25 @@ def _tried(kit: Kit, traffic: Traffic, speedup: float) -> Figures:
 def driven(kit: Kit, traffic: Traffic, speedup: float, *, gives_up: bool = False) -> Drive:
     """Drive once, and judge every answer. TooLate when it is given up."""
     drive = Drive(traffic, speedup, gives_up)
-    with daemon() as server, asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_driven(server, drive))
-        drive.peak_mb = server.peak_rss_mb()
+    run(drive)
     wrong = Rules((batch for _, batch in traffic.batches()), traffic.history).wrong(answers(drive.rows))
     kit.require(not wrong, "; ".join(wrong))
     return drive
 
 
+def run(drive: Drive) -> None:
+    """Drive once on a server of its own. TooLate when it is given up."""
+    with daemon(*drive.options) as server, asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_driven(server, drive))
+        drive.peak_mb = server.peak_rss_mb()
+
+
 async def _driven(server: Daemon, drive: Drive) -> None:
     async with await connect_async(server.address) as client:
-        for statement in statements():
+        for statement in drive.statements:
             await client.execute(statement)
         await client.publish("history", drive.traffic.history)
-        subscriptions = {kind: await client.subscribe(query) for kind, query in QUERIES.items()}
+        subscriptions = {kind: await client.subscribe(query) for kind, query in drive.queries.items()}
         command = [sys.executable, "-c", _FEEDER, str(server.port), str(drive.speedup), json.dumps(asdict(drive.traffic))]
         feeder = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         try:
@@ -188,6 +215,7 @@ async def _driven(server: Daemon, drive: Drive) -> None:
                     tasks.create_task(_take(subscription, drive, kind))
                 tasks.create_task(_ended(client, drive, feeder))
             drive.cpu_s = server.cpu_s() - before
+            await drive.ended(client, subscriptions)
         except* TooLate as late_ones:
             raise late_ones.exceptions[0] from None
         finally:

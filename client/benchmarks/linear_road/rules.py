@@ -62,9 +62,13 @@ class RoadAnswers:
 
 
 class Rules:
-    """The right answers over the rows of a run (`traffic.COLUMNS`) and the tolls of earlier days (vid, day, xway, toll)."""
+    """The right answers over the rows of a run (`traffic.COLUMNS`) and the tolls of earlier days (vid, day, xway, toll).
 
-    def __init__(self, rows: Iterable[pa.RecordBatch], history: pa.Table) -> None:
+    `whole`: the rules over all rows where these are some of them; accidents are known from there.
+    """
+
+    def __init__(self, rows: Iterable[pa.RecordBatch], history: pa.Table, whole: Rules | None = None) -> None:
+        self._whole = whole
         parts: dict[int, dict[str, list[Any]]] = {kind: {name: [] for name in names} for kind, names in READ.items()}
         for batch in rows:
             kinds = batch.column("type").to_numpy()
@@ -116,7 +120,9 @@ class Rules:
 
     @cached_property
     def _accidents(self) -> Any:
-        """Whether a segment has an accident that holds in a minute, counted from 0: a matrix as those of `_minutes`."""
+        """Whether a segment has an accident that holds in a minute, counted from 0: a matrix as those of `_minutes`, or a larger one."""
+        if self._whole is not None:
+            return self._whole._accidents
         r = self._reports
         stands = np.ones(len(r["vid"]), np.bool_)
         for back in range(1, STOP_REPORTS):
@@ -178,12 +184,22 @@ class Rules:
 
     def wrong(self, answers: RoadAnswers) -> list[str]:
         """Return what is wrong with answers, a sentence each: missing ones, ones that nobody asked for or that came twice, wrong values."""
-        return [
-            *self._wrong_tolls(answers.toll),
-            *self._wrong_accidents(answers.accident),
-            *self._wrong_balances(answers.balance),
-            *self._wrong_expenditures(answers.expenditure),
-        ]
+        return [*self.wrong_of_tolls(answers), *self.wrong_of_warnings(answers)]
+
+    def wrong_of_tolls(self, answers: RoadAnswers) -> list[str]:
+        """Return what is wrong with tolls and balances."""
+        return [*self._wrong_tolls(answers.toll), *self._wrong_balances(answers.balance)]
+
+    def wrong_of_warnings(self, answers: RoadAnswers) -> list[str]:
+        """Return what is wrong with warnings of accidents, and with answers of earlier days."""
+        return [*self._wrong_accidents(answers.accident), *self._wrong_expenditures(answers.expenditure)]
+
+    def tolls_alike(self, found: Arrays) -> int:
+        """Return how many tolls are told as these rules have them."""
+        e = {name: values[~self._entries["leaves"]] for name, values in self._entries.items()}
+        _, mine, theirs = _paired("toll", e, found, ("vid", "time"))
+        toll = found["toll"][theirs]
+        return int(((toll == e["toll"][mine]) | (toll == e["either"][mine])).sum())
 
     def _wrong_tolls(self, found: Arrays) -> list[str]:
         e = {name: values[~self._entries["leaves"]] for name, values in self._entries.items()}

@@ -75,6 +75,8 @@ CASES = [
     ("CREATE TABLE t (k INT, PRIMARY KEY (j))", UnknownName, "no column j", 1, 37),
     ("CREATE CLASS c", SyntaxProblem, "PRIORITY was expected", 1, 14),
     ("CREATE CLASS c PRIORITY 0", SyntaxProblem, "PRIORITY must be positive", 1, 25),
+    ("DROP QUERY a, b", SyntaxProblem, "drop one at a time: DROP QUERY a; DROP QUERY b", 1, 13),
+    ("DROP SINK a, b", SyntaxProblem, "drop one at a time: DROP SINK a; DROP SINK b", 1, 12),
     ("DROP VIEW v", Unsupported, "DROP VIEW is not supported.*DROP STREAM name", 1, 1),
     ("DELETE FROM s", Unsupported, "DELETE is not supported", 1, 1),
     ("SELCT a FROM s", SyntaxProblem, "did you mean SELECT", 1, 1),

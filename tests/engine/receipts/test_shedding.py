@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data import limits
 from millstream.engine.data.graph import ClassId, ClassNode
-from millstream.engine.flow.shedding import HISTORY_ROWS_MIN
+from millstream.engine.data.work import Step
+from millstream.engine.flow.shedding import HISTORY_ROWS_MIN, uniform_of
 from millstream.engine.language.statements import ClassDefinition
-from millstream.engine.runtime.network import Network
+from millstream.engine.plan.plan import derived_stream, plan_select
+from millstream.engine.runtime.network import DEFAULT_CLASS_NODE, Network
 
 from tests.support.engine_run import SECOND, SqlEngine
 
@@ -207,9 +209,95 @@ class TestFullLog:
         assert Network().shed_logs._when_full is False
 
     def _steps(self, engine: SqlEngine, name: str, rows: int | None = None) -> list[Any]:
-        from millstream.engine.data.work import Step
-
         return [Step(o, rows) for o in engine.deltas[name].query.operators if o in engine.network.operators]
+
+
+class TestAChainOfDerivedStreams:
+    """Rows are shed where a class reads a stream that rows enter, and what waits before readers of a derived stream counts there."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(limits, "LOG_ROWS_MAX", 2_000)
+
+    def derive(self, engine: SqlEngine, name: str, text: str, class_node: ClassNode = DEFAULT_CLASS_NODE) -> None:
+        planned = plan_select(text, engine.catalog)
+        engine.catalog.add(derived_stream(name, planned))
+        engine.deltas[name] = engine.network.create_derived(name, planned.physical, class_node=class_node)
+        engine.network.attach(engine.deltas[name].query.id)
+
+    def engine(self) -> SqlEngine:
+        """`far` reads two derived streams of the class, one behind the other, and none of it is run by `some`."""
+        engine = engine_of()
+        engine.network.shed_logs._when_full = True
+        self.derive(engine, "odd", "SELECT ts, k, v FROM s WHERE v % 2 = 1", LOW)
+        self.derive(engine, "odder", "SELECT ts, k, v FROM odd WHERE v % 4 = 1", LOW)
+        engine.select("SELECT v FROM odder", "far")
+        engine.select("SELECT v FROM s", "exact")
+        return engine
+
+    def some(self, engine: SqlEngine, *names: str) -> None:
+        for name in names:
+            engine.run_order(*(Step(o, None) for o in engine.deltas[name].query.operators if o in engine.network.operators))
+
+    def test_rows_are_shed_where_the_chain_begins_and_every_account_balances(self) -> None:
+        engine = self.engine()
+        engine.network.set_drop_ratio("s", LOW.id, 0.5)
+        engine.put("s", [(i * SECOND, 0, i) for i in range(1_000)], chunk=100)
+        engine.end()
+        engine.work()
+        shed = engine.network.sources["s"].shed_logs[LOW.id, ""].shed
+        first, second, last, exact = (engine.account(name) for name in ("odd", "odder", "far", "exact"))
+        assert (first["s"].accepted, first["s"].shed, first["s"].processed) == (1_000, shed, 1_000 - shed)
+        assert (second["odd"].shed, last["odder"].shed, exact["s"].shed) == (0, 0, 0)
+        assert all(one.balances for account in (first, second, last, exact) for one in account.values())
+        assert 0 < len(engine.rows("far")) < 250
+        assert engine.rows("far") == [(v,) for v, seen in self.kept(engine, shed) if v % 4 == 1 and seen]
+        assert len(engine.rows("exact")) == 1_000
+
+    def kept(self, engine: SqlEngine, shed: int) -> list[tuple[int, bool]]:
+        """Return the rows, and whether each was kept: the same hash of arrival numbers decides again."""
+        seen = uniform_of(np.arange(1_000, dtype=np.int64), engine.network.ingress.seed) >= 0.5
+        assert int((~seen).sum()) == shed
+        return list(enumerate(seen.tolist()))
+
+    @pytest.mark.parametrize("lags", ["odder", "far"])
+    def test_what_waits_further_down_sheds_where_the_chain_begins_and_stays_bounded(self, lags: str) -> None:
+        engine = self.engine()
+        log = engine.network.sources["s"].shed_logs[LOW.id, ""]
+        runs = ["exact", "odd"] if lags == "odder" else ["exact", "odd", "odder"]
+        held = []
+        for at in range(0, 20_000, 50):
+            engine.put("s", [(i * SECOND, 0, i) for i in range(at, at + 50)])
+            self.some(engine, *runs)
+            held.append(max(one.rows_held for one in (log.log, *log.behind)))
+        assert 1_000 < max(held) <= 2_000
+        assert log.shed == log.shed_full > 10_000
+        engine.end()
+        engine.work()
+        assert log.fullness() == 0.0
+        assert len(engine.rows("exact")) == 20_000
+
+    def test_who_lags_behind_it_holds_up_no_publisher_and_who_reads_whole_rows_does_in_whatever_class(self) -> None:
+        engine = self.engine()
+        self.derive(engine, "whole", "SELECT ts, k, v FROM s WHERE v >= 0")
+        engine.select("SELECT v FROM whole", "low", class_node=LOW)  # nothing can be shed between the two
+        engine.select("SELECT a.v FROM odd a JOIN whole b ON a.v = b.v WITHIN 1 SECOND", "both", class_node=LOW)
+        queries = {q.node.name: q for q in engine.network.queries.values()}
+        assert {name: q.holds_up for name, q in queries.items()} == {
+            **dict.fromkeys(("odd", "odder", "far"), False),
+            **dict.fromkeys(("exact", "whole", "low", "both"), True),
+        }
+        assert {name for name, q in queries.items() if q.sheds} == {"odd", "odder", "far", "both"}
+
+    def test_a_chain_that_is_gone_counts_no_longer(self) -> None:
+        engine = self.engine()
+        log = engine.network.sources["s"].shed_logs[LOW.id, ""]
+        assert len(log.behind) == 2
+        for name in ("far", "odder"):
+            engine.drop(name)
+        assert len(log.behind) == 1
+        engine.drop("odd")
+        assert log.behind == ()
 
 
 def test_scaled_counts_make_up_for_a_log_that_fills_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +306,6 @@ def test_scaled_counts_make_up_for_a_log_that_fills_up(monkeypatch: pytest.Monke
     engine.network.shed_logs._when_full = True
     text = "SELECT COUNT(*) AS n FROM s [RANGE 1000 SECONDS SLIDE 1000 SECONDS] WITH (class = 'low', scale_up = true)"
     delta = engine.select(text, "q", class_node=LOW)
-    from millstream.engine.data.work import Step
-
     for at in range(0, 40_000, 100):
         engine.put("s", [(i * SECOND, 0, i) for i in range(at, at + 100)])
         engine.run_order(*(Step(o, 50) for o in delta.query.operators if o in engine.network.operators))

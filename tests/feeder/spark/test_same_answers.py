@@ -238,7 +238,7 @@ def test_late_rows_of_each_query_are_told_also_where_answers_go_to_files(tmp_pat
     script = SparkScript(LocalSession(), text, {"a": str(tmp_path / "a.csv")}, 2)
     script.write(0, str(tmp_path / "out"))
     script.tables(leave_out=["sums"])
-    assert [m for m in script.messages if "late" in m] == ["sums: 3 late"]
+    assert [m for m in script.messages if "late" in m] == ["sums: 3 late rows"]
 
 
 def test_an_explanation_names_aggregates_with_what_they_are_asked_of() -> None:
