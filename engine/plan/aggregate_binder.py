@@ -196,7 +196,7 @@ class AggregateBinder(ExpressionBinder):
         if word == "LOCF":
             return self._entered(replace(pending, carried=True))
         if pending.signature.result != DOUBLE:
-            hint = f"AVG(x) of whole numbers is one, or write {word}({pending.function.upper()}(CAST(x AS DOUBLE)))"
+            hint = f"AVG(x) of whole numbers is one; CAST others before: {word}(SUM(CAST(x AS DOUBLE)))"
             raise located(TypeProblem(f"{word} takes a DOUBLE, not {pending.signature.result}", hint=hint), node)
         return self._entered(replace(pending, interpolated=True))
 

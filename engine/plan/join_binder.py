@@ -142,7 +142,10 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
         if isinstance(side.node, logical.TableScan):
             continue
         if is_relation(side.node):
-            hint = "a stream joins tables by their names: FROM s JOIN a ON … JOIN b ON …; FETCH joins all that stands"
+            hint = (
+                "a stream joins tables by their names: FROM s JOIN a ON … JOIN b ON …; what changes of it, as a GROUP BY in FROM, joins "
+                "tables, views and its like; FETCH joins all that stands"
+            )
             raise request.refuse("a join of a stream with rows that change is not supported", hint)
         logical.check_append_only(side.node, "a join", request.place, "JOIN")
     if request.finite:

@@ -192,7 +192,7 @@ RANKED = NUMBERED.replace("x", "n").replace("ROW_NUMBER", "RANK")
         (TOP.replace("AS r", "AS r, LAG(x) OVER (PARTITION BY k) AS b"), "beside another function with OVER.*derived table"),
         (
             f"SELECT k FROM (SELECT k, n, {RANKED} FROM (SELECT k, COUNT(*) AS n FROM s GROUP BY k)) WHERE r = 1",
-            "RANK over a change log",
+            "RANK over a change log.*ROW_NUMBER",
         ),
         ("SELECT DISTINCT ON (k) k FROM s ORDER BY x", "ORDER BY must begin with the columns of DISTINCT ON"),
         ("SELECT DISTINCT ON (k) k, COUNT(*) FROM s GROUP BY k", "DISTINCT ON beside GROUP BY.*derived table"),
