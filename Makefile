@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test checks bench types lint contracts docs rooms tests coverage damage cluster faults soak experiments pins kills edges services console wheel clean
+.PHONY: help setup demo test checks bench types lint contracts docs rooms tests coverage damage cluster faults soak experiments pins kills edges peers services console wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -95,6 +95,9 @@ kills: $(READY) ## end connectors, daemon, database and brokers by SIGKILL again
 
 edges: $(READY) ## how fast sources and sinks are beside the libraries of their other sides; one: ARGS=redis
 	@$(BIN)/python -m tests.edges.throughput $(ARGS)
+
+peers: $(READY) ## NEXMark here and on Flink, over the same files: FLINK=path/of/a/python/with/apache-flink; fewer: ARGS='q0 q5'
+	@$(BIN)/python -m tests.peers.nexmark $(if $(FLINK),--flink $(FLINK)) $(ARGS)
 
 services: ## install the other software that some tests talk to (Debian, as root or with sudo)
 	@.ci/services
