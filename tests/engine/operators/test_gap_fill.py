@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
 import millstream
 import pytest
 from millstream.engine.operators import gap_fill
 
 from tests.support.engine_run import SqlEngine
+from tests.support.live_server import rows_of, running
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts"
 QUERY = (
@@ -115,3 +120,30 @@ def test_a_row_waits_for_so_many_windows_and_is_null_then(monkeypatch: pytest.Mo
     engine.end("s")
     engine.work()
     assert [row[3] for row in engine.rows("q") if row[1] == 1] == [2.0, None, None, None, None, None, 14.0, 12.0, 10.0]
+
+
+def test_interpolated_rows_that_wait_come_after_a_restart_and_fetch_gives_them_at_once(tmp_path: Path) -> None:
+    query = "SELECT window_end AS w, k, INTERPOLATE(AVG(v)) AS m FROM s [RANGE 10 MICROSECONDS SLIDE 10 MICROSECONDS] GROUP BY k EMIT EMPTY"
+
+    def row(ts: int, k: int, v: int) -> dict[str, Any]:
+        return {"ts": f"1970-01-01T00:00:00.{ts:06}Z", "k": k, "v": v}
+
+    async def first() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await client.execute(f"{STREAM} DURABILITY journal")
+            await client.execute(f"CREATE QUERY gaps AS {query}")
+            await client.publish("s", [row(1, 1, 2), row(15, 2, 1), row(25, 2, 1)])
+
+    async def again() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            gaps = await client.subscribe("gaps", from_start=True)
+            await client.publish("s", [row(31, 1, 8), row(45, 2, 1)])
+            found = [(row["k"], row["m"]) for row in await rows_of(gaps, 6)]
+            assert found == [(1, 2.0), (2, 1.0), (2, 1.0), (1, 4.0), (1, 6.0), (1, 8.0)]
+            asked = (await client.query_once(query)).to_pylist()
+            assert [(row["k"], row["m"]) for row in asked if row["k"] == 1][:4] == [(1, 2.0), (1, 4.0), (1, 6.0), (1, 8.0)]
+
+    asyncio.run(first())
+    asyncio.run(again())
