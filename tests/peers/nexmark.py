@@ -115,21 +115,32 @@ def measured(arguments: argparse.Namespace, names: Sequence[str]) -> Seconds:
         whole, few = Path(place, "whole"), Path(place, "few")
         write(whole, arguments.events, arguments.seed)
         write(few, FEW_EVENTS, arguments.seed)
-        ours = Ours(whole, Workload(Generator(arguments.events, arguments.seed)))
+        ours, warm = (
+            Ours(at, Workload(Generator(events, arguments.seed))) for at, events in ((whole, arguments.events), (few, FEW_EVENTS))
+        )
         for name in names:
-            ours.run(name)  # what is loaded and compiled the first time is not what is measured
+            warm.run(name)  # what is loaded and compiled the first time is not what is measured
         for run in range(arguments.runs):
             for name in names:
-                found[OURS, name].append(ours.run(name))
+                found[OURS, name].append(noted(run, OURS, name, *ours.run(name)))
             if arguments.flink is not None:
                 script = Path(__file__).with_name("flink_nexmark.py")
                 there = [name for name in names if name != NOT_IN_FLINK]
                 command = [arguments.flink, str(script), str(whole), str(few), "1", str(arguments.parallelism), *there]
-                for line in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
-                    one = json.loads(line)
-                    found[FLINK, one["name"]].append((one["wall_s"], one["cpu_s"]))
-            print(f"run {run + 1} of {arguments.runs} is done", file=sys.stderr)
+                with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as flink:
+                    assert flink.stdout is not None
+                    for line in flink.stdout:
+                        one = json.loads(line)
+                        found[FLINK, one["name"]].append(noted(run, FLINK, one["name"], one["wall_s"], one["cpu_s"]))
+                if flink.returncode:
+                    print("Flink did not answer all queries; what it says stands above", file=sys.stderr)
     return found
+
+
+def noted(run: int, system: str, name: str, wall_s: float, cpu_s: float) -> tuple[float, float]:
+    """Say on standard error what was just measured; return it."""
+    print(f"run {run + 1}: {system} {name} {wall_s:.2f} s, {cpu_s:.2f} s of processor time", file=sys.stderr)
+    return wall_s, cpu_s
 
 
 def table(events: int, seconds: Seconds) -> str:
