@@ -26,6 +26,7 @@ IDENTITY = (
     "durability",
     "expressways",
     "speedup",
+    "slots",
 )
 GREATER = ("rows_per_s", "ratio")
 SMALLER = ("p50_ms", "p99_ms", "p9999_ms", "peak_rss_mb", "overhead", "bytes_per_row", "ns_each", "write_ms", "read_ms", "bytes")

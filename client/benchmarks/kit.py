@@ -66,8 +66,14 @@ class Kit:
         if not holds:
             raise WrongAnswer(f"the benchmark's answer is wrong: {what}")
 
-    def alternate(self, ours: Callable[[], object], reference: Callable[[], object], prepare: Callable[[], object] | None = None) -> Timing:
-        """Run both in turn: once to warm up, then at least five pairs, more while they are short. `prepare` comes before each, untimed."""
+    def alternate(
+        self,
+        ours: Callable[[], object],
+        reference: Callable[[], object],
+        prepare: Callable[[], object] | None = None,
+        pairs_min: int = PAIRS_MIN,
+    ) -> Timing:
+        """Run both in turn: once to warm up, then at least so many pairs, more of short ones. `prepare` comes before each, untimed."""
         prepare = prepare or _nothing
         prepare()
         gc.collect()
@@ -75,7 +81,7 @@ class Kit:
         reference()
         ours()
         pair_s = time.perf_counter() - started
-        pairs = PAIRS_QUICK if self.quick else min(PAIRS_MAX, max(PAIRS_MIN, int(SECONDS_PER_COMPARISON / pair_s)))
+        pairs = PAIRS_QUICK if self.quick else min(PAIRS_MAX, max(pairs_min, int(SECONDS_PER_COMPARISON / pair_s)))
         runs = [_pair(ours, reference, prepare) for _ in range(pairs)]
         ratios = [reference_s / ours_s for ours_s, reference_s, _ in runs]
         return Timing(

@@ -90,8 +90,12 @@ class FollowingArrivals(ArrivalTimes):
     def steps(self) -> Steps:
         """Compute once."""
         if self._computed is None:
-            seqs, times = zip(*(_within(*part) for part in self._parts), strict=True)
-            self._computed = np.concatenate(seqs), np.concatenate(times)
+            if all(arrivals.is_constant for arrivals, _, _ in self._parts):  # as of trains that were joined
+                begins = [max(arrivals.first, lo) for arrivals, lo, _ in self._parts]
+                self._computed = np.array(begins, dtype=np.int64), np.array([one.start_ns for one, _, _ in self._parts], dtype=np.int64)
+            else:
+                seqs, times = zip(*(_within(*part) for part in self._parts), strict=True)
+                self._computed = np.concatenate(seqs), np.concatenate(times)
         return self._computed
 
     @property

@@ -73,10 +73,9 @@ def run_command(
         if strange is not None:
             said = f"the queries are {', '.join(names)}" if names else f"{found.script.whole}, so all rows go to standard output"
             raise click.ClickException(f"there is no query {strange}; {said}")
-        for number, query in enumerate(found.script.queries):
-            if query.name in outputs:
-                rows = found.write(number, outputs[query.name])
-                click.echo(f"{query.name}: {rows} row{'' if rows == 1 else 's'} in {outputs[query.name]}", err=True)
+        for number, rows in found.write({n: outputs[name] for n, name in enumerate(names) if name in outputs}):
+            name = names[number]
+            click.echo(f"{name}: {rows} row{'' if rows == 1 else 's'} in {outputs[name]}", err=True)
         results = found.tables(leave_out=outputs)
         for message in dict.fromkeys(found.messages):
             click.echo(message, err=True)

@@ -83,7 +83,7 @@ def frame_of(session: Any, results: Any, schema: Schema) -> Any:
     """Return results, an RDD of Arrow bytes with the order of their rows behind the columns, as a DataFrame."""
 
     def unpack(batches: Iterable[Any]) -> Iterator[Any]:
-        from millstream.feeder.spark.pieces import result_table, without_order
+        from millstream.feeder.spark.output import result_table, without_order
 
         for batch in batches:
             for data in batch.column(0):

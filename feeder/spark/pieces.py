@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.schema import Field, Schema, StreamDefinition
 from millstream.engine.data.train import Int64Array, Numbers, Train
 from millstream.engine.data.types import BIGINT
@@ -27,12 +28,14 @@ from millstream.feeder.spark.cuts import MERGEABLE, ORDER, PLACE, REST, Cut, Exc
 from millstream.feeder.spark.cutting import cut
 from millstream.feeder.spark.nodes import columns_read, schema_of, sources_of
 from millstream.feeder.spark.order import Steps, least_moves, moves_of, place_rows
+from millstream.feeder.spark.output import ORDER_NAMES, arrow_bytes, engine_columns, in_order, opened
 from millstream.feeder.spark.script import Node, read_script
 from millstream.server.embedded.piece import Moves, PieceEngine, PlacedRows
 
 CHUNK_ROWS = 65_536
-Sent = tuple[int, tuple[int, bytes]]
-"""(bucket, (number of the exchange, Arrow bytes))."""
+CUTS_KEPT_MAX = 1_024
+Sent = tuple[tuple[int, int], tuple[int, bytes]]
+"""((bucket, query), (number of the exchange, Arrow bytes))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Begin:
     before_us: int
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=CUTS_KEPT_MAX)
 def _cut(text: str, query: int, in_batches: bool) -> Cut:
     return cut(read_script(text).queries[query].root, in_batches)
 
@@ -92,43 +95,72 @@ LateNote = Callable[[dict[LateKey, LateRows]], None]
 LATE_PLACES_MAX = 100_000
 
 
-def run_block(task: Task, block: Block, begin: Begin, late: LateNote | None = None) -> Iterator[Sent]:
-    """Run the first stage over one block and yield what is to be shuffled; without a second stage the rows, with their order."""
-    plan = task.cut
+def run_block(tasks: Sequence[Task], block: Block, begin: Begin, late: LateNote | None = None) -> Iterator[Sent]:
+    """Run the first stage over one block and yield what is to be shuffled; without a second stage the rows, with their order.
+
+    Several tasks are of queries that merge, over the same streams (`run_together`): they read the rows once and share their windows.
+    """
+    task = tasks[0]
     definition = task.streams[block.stream]
-    mine = [e for e in plan.exchanges if block.stream in e.streams]
-    wanted = set[int]().union(*(columns_read(e.root).get(block.stream, set()) for e in mine))
+    exchanges = [e for t in tasks for e in t.cut.exchanges if block.stream in e.streams]
+    wanted = set[int]().union(*(columns_read(e.root).get(block.stream, set()) for e in exchanges))
     rows = read_block(block, definition, wanted)
-    count = len(rows.times_us)
-    if not count:
+    if not len(rows.times_us):
         return
     placed = place_rows(block.stream, rows.times_us, begin.first, begin.before_us, definition.time.delay_us, task.inputs, task.steps)
     at_all = placed.places + task.offset
-    for exchange in mine:
-        number = plan.exchanges.index(exchange)
-        engine = _first_engine(task, exchange)
-        trains = _first_stage(engine, task, exchange, block.stream, rows.columns, rows.times_us, at_all, placed.watermarks_us)
-        for train in trains:
-            at = train.seq.array() - 1
-            columns = [train.column(i) for i in range(len(train.schema))]
-            if plan.second is None:
-                yield 0, (number, _bytes(train.schema, columns, {_ORDER_NAMES[0]: at_all[at]}))
-                continue
-            extra = {}
-            if plan.label != MERGEABLE:
-                extra = {PLACE: at_all[at], _TIME: train.time.array()}
-                for other, each in enumerate(plan.exchanges):
-                    extra[f"_w{other}"] = _least([placed.watermarks_us[s] for s in each.streams])[at]
-            for bucket, index in buckets_of([columns[k] for k in exchange.keys], train.rows, task.buckets):
-                kept = columns if index is None else [c.take(index) for c in columns]
-                kept_extra = extra if index is None else {name: values[index] for name, values in extra.items()}
-                yield bucket, (number, _bytes(train.schema, kept, kept_extra))
-        if late is not None and engine.late_seqs:
-            late({(task.query, block.stream, block.number, number): _late_rows(plan, engine, at_all)})
+    for number, first in enumerate(task.cut.exchanges):
+        if block.stream not in first.streams:
+            continue
+        together = [t.cut.exchanges[number] for t in tasks]
+        engine = _first_engine(task, together)
+        made = _first_stage(engine, task, together, block.stream, rows.columns, rows.times_us, at_all, placed.watermarks_us)
+        for piece, trains in _gathered(made):
+            yield from _sent(tasks[piece], number, trains, at_all, placed.watermarks_us)
+        for piece, each in enumerate(tasks):
+            if late is not None and engine.late_seqs[piece]:
+                late({(each.query, block.stream, block.number, number): _late_rows(each.cut, engine, piece, at_all)})
+
+
+def run_together(task: Task) -> tuple[str, ...] | None:
+    """Return what a query must have in common with others to run in one job with them, None if it runs alone."""
+    plan = task.cut
+    return plan.exchanges[0].streams if plan.label == MERGEABLE and plan.rest is None else None
+
+
+def _gathered(made: Iterable[tuple[int, Train]]) -> Iterator[tuple[int, list[Train]]]:
+    """Yield the trains of each piece by so many that something is worth sending."""
+    pending: dict[int, list[Train]] = {}
+    rows: dict[int, int] = {}
+    for piece, train in made:
+        pending.setdefault(piece, []).append(train)
+        rows[piece] = rows.get(piece, 0) + train.rows
+        if rows[piece] >= CHUNK_ROWS:
+            yield piece, pending.pop(piece)
+            del rows[piece]
+    yield from pending.items()
+
+
+def _sent(task: Task, number: int, trains: list[Train], places: Int64Array, watermarks_us: Mapping[str, Int64Array]) -> Iterator[Sent]:
+    """Yield results of the first stage by bucket. `places` and `watermarks_us` are those of the block's rows."""
+    plan, schema = task.cut, trains[0].schema
+    at = np.concatenate([train.seq.array() for train in trains]) - 1
+    columns = [concat_columns([train.column(i) for train in trains]) for i in range(len(schema))]
+    if plan.second is None:
+        yield (0, task.query), (number, arrow_bytes(schema, columns, {ORDER_NAMES[0]: places[at]}))
+        return
+    extra = {}
+    if plan.label != MERGEABLE:
+        extra = {PLACE: places[at], _TIME: np.concatenate([train.time.array() for train in trains])}
+        for other, each in enumerate(plan.exchanges):
+            extra[f"_w{other}"] = _least([watermarks_us[s] for s in each.streams])[at]
+    for bucket, index in buckets_of([columns[k] for k in plan.exchanges[number].keys], len(at), task.buckets):
+        kept = columns if index is None else [c.take(index) for c in columns]
+        kept_extra = extra if index is None else {name: values[index] for name, values in extra.items()}
+        yield (bucket, task.query), (number, arrow_bytes(schema, kept, kept_extra))
 
 
 _TIME = "_time"
-_ORDER_NAMES = ("_o1", "_o2", "_o3")
 
 
 def _least(tracks: Sequence[Int64Array]) -> Int64Array:
@@ -136,37 +168,35 @@ def _least(tracks: Sequence[Int64Array]) -> Int64Array:
     return least
 
 
-def _late_rows(plan: Cut, engine: PieceEngine, places: Int64Array | None = None) -> LateRows:
+def _late_rows(plan: Cut, engine: PieceEngine, piece: int = 0, places: Int64Array | None = None) -> LateRows:
     """Return the places where a stream is in several exchanges (a self-join), unless they are very many; else the number.
 
     `places` are those of the rows that are numbered from 1.
     """
     streams = [stream for exchange in plan.exchanges for stream in exchange.streams]
-    seqs = np.concatenate(engine.late_seqs)
+    seqs = np.concatenate(engine.late_seqs[piece])
     if len(set(streams)) == len(streams) or len(seqs) > LATE_PLACES_MAX:
-        return engine.late_count
+        return engine.late_count(piece)
     return np.unique(seqs if places is None else places[seqs - 1])
 
 
-def _first_engine(task: Task, exchange: Exchange) -> PieceEngine:
-    root = exchange.root
-    if isinstance(root, SourceNode):
-        root = _passing_all(root)
-    return PieceEngine(root, [_source(task, name, exchange.needs_place) for name in exchange.streams])
+def _first_engine(task: Task, exchanges: Sequence[Exchange]) -> PieceEngine:
+    first = exchanges[0]
+    return PieceEngine([_node(e.root) for e in exchanges], [_source(task, name, first.needs_place) for name in first.streams])
 
 
 def _first_stage(
     engine: PieceEngine,
     task: Task,
-    exchange: Exchange,
+    exchanges: Sequence[Exchange],
     stream: str,
     columns: Sequence[Column],
     times_us: Int64Array,
     places: Int64Array,
     watermarks_us: Mapping[str, Int64Array],
-) -> Iterator[Train]:
-    """Yield the results over a block's rows; their arrival numbers count the rows from 1."""
-    rows = len(times_us)
+) -> Iterator[tuple[int, Train]]:
+    """Yield the results of each exchange over a block's rows; their arrival numbers count the rows from 1."""
+    rows, exchange = len(times_us), exchanges[0]
     given = [*columns, Column(BIGINT, places)] if exchange.needs_place else list(columns)
     others = [name for name in exchange.streams if name != stream]
     ahead = int(watermarks_us[stream][0])
@@ -189,10 +219,11 @@ def _first_stage(
                 ahead_of = watermarks_us[name][start + 1 : stop + 1]
                 moves[name] = Moves(seqs[start : start + len(ahead_of)], ahead_of)
             engine.give({stream: PlacedRows(part, seqs[start:stop], times_us[start:stop])}, moves, stop + 1)
-        yield from engine.results()
+        for piece in range(len(exchanges)):
+            yield from ((piece, train) for train in engine.results(piece))
     engine.end()
-    for train in engine.results():
-        yield _at_most(train, rows)
+    for piece in range(len(exchanges)):
+        yield from ((piece, _at_most(train, rows)) for train in engine.results(piece))
 
 
 def _at_most(train: Train, rows: int) -> Train:
@@ -225,14 +256,24 @@ def run_bucket(task: Task, bucket: int, sent: Iterable[tuple[int, bytes]], late:
     engine = second_engine(plan)
     if plan.label == MERGEABLE:
         for table in tables.values():
-            engine.take(plan.exchanges[0].name, _columns(table, schema_of(plan.exchanges[0].root)))
+            engine.take(plan.exchanges[0].name, engine_columns(table, schema_of(plan.exchanges[0].root)))
         engine.end()
     else:
         feed_bucket(engine, task, tables)
         end_bucket(engine, task)
-    if late is not None and engine.late_seqs:
+    if late is not None and engine.late_seqs[0]:
         late({(task.query, bucket): _late_rows(plan, engine)})
     yield from ordered(plan, engine.results())
+
+
+def run_buckets(
+    tasks: Sequence[Task], bucket: int, sent: Iterable[tuple[tuple[int, int], tuple[int, bytes]]], late: LateNote
+) -> Iterator[tuple[int, bytes]]:
+    """Run the second stage of several queries over a bucket, whose rows come by query; yield each one's results with its number."""
+    by_number = {task.query: task for task in tasks}
+    for (_, query), items in groupby(sent, itemgetter(0)):
+        for data in run_bucket(by_number[query], bucket, (item for _, item in items), late):
+            yield query, data
 
 
 def read_sent(sent: Iterable[tuple[int, bytes]]) -> dict[int, pa.Table]:
@@ -258,7 +299,7 @@ def second_engine(plan: Cut) -> PieceEngine:
     """Return an engine for the second stage."""
     assert plan.second is not None
     schemas = sources_of(plan.second)
-    return PieceEngine(_node(plan.second), [StreamDefinition(e.name, schemas[e.name]) for e in plan.exchanges])
+    return PieceEngine([_node(plan.second)], [StreamDefinition(e.name, schemas[e.name]) for e in plan.exchanges])
 
 
 def _node(root: Node) -> PhysicalNode:
@@ -282,7 +323,7 @@ def feed_bucket(engine: PieceEngine, task: Task, tables: Mapping[int, pa.Table])
             last = min(task.last_us[s] for s in exchange.streams)
             moves[exchange.name] = Moves(np.append(every - 1, task.places), np.append(told, last))
     times = {n: t.column(_TIME).to_numpy() for n, t in tables.items()}
-    columns = {n: _columns(t, schema_of(plan.exchanges[n].root)) for n, t in tables.items()}
+    columns = {n: engine_columns(t, schema_of(plan.exchanges[n].root)) for n, t in tables.items()}
     assert plan.second is not None
     wanted = sources_of(plan.second)
     for n, at in places.items():
@@ -329,21 +370,21 @@ def ordered(plan: Cut, trains: Sequence[Train]) -> Iterator[bytes]:
         width = len(train.schema)
         seqs = train.seq.array()
         if tuple(f.name for f in train.schema.fields[-len(ORDER) :]) != tuple(f.name for f in ORDER):
-            yield _bytes(
+            yield arrow_bytes(
                 train.schema,
                 train.columns(),
                 {
-                    _ORDER_NAMES[0]: seqs,
-                    _ORDER_NAMES[1]: np.zeros(len(seqs), dtype=np.int64),
-                    _ORDER_NAMES[2]: np.zeros(len(seqs), dtype=np.int64),
+                    ORDER_NAMES[0]: seqs,
+                    ORDER_NAMES[1]: np.zeros(len(seqs), dtype=np.int64),
+                    ORDER_NAMES[2]: np.zeros(len(seqs), dtype=np.int64),
                 },
             )
             continue
         shown = width - len(ORDER)
         end, begin, first = (_integers(train.column(shown + i)) for i in range(3))
         keys = (end, begin, first) if plan.by_window else (seqs, end, begin)
-        extra = dict(zip(_ORDER_NAMES, keys, strict=True))
-        yield _bytes(Schema(train.schema.fields[:shown]), [train.column(i) for i in range(shown)], extra)
+        extra = dict(zip(ORDER_NAMES, keys, strict=True))
+        yield arrow_bytes(Schema(train.schema.fields[:shown]), [train.column(i) for i in range(shown)], extra)
 
 
 def _integers(column: Column) -> Int64Array:
@@ -351,29 +392,17 @@ def _integers(column: Column) -> Int64Array:
     return values if column.valid is None else np.where(column.valid, values, TIME_MAX)
 
 
-def in_order(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return results of all buckets as one table in their order, with the columns that order them."""
-    table = pa.concat_tables(tables)
-    keys = [table.column(name).to_numpy() for name in reversed(_ORDER_NAMES) if name in table.column_names]
-    return table.take(np.lexsort(keys)) if table.num_rows else table
-
-
-def without_order(table: pa.Table) -> pa.Table:
-    """Return the columns that were asked for."""
-    return table.drop_columns([name for name in _ORDER_NAMES if name in table.column_names])
-
-
 def run_rest(task: Task, sent: Iterable[bytes]) -> Iterator[bytes]:
     """Run what is left for one place over the rows of closed windows, in order; those that end together come together."""
     plan = task.cut
     assert plan.rest is not None
     tables = [opened(data) for data in sent]
-    engine = PieceEngine(_node(plan.rest), [_rest_source(plan)])
+    engine = PieceEngine([_node(plan.rest)], [_rest_source(plan)])
     if tables:
         table = in_order(tables)
-        ends = table.column(_ORDER_NAMES[0]).to_numpy()
+        ends = table.column(ORDER_NAMES[0]).to_numpy()
         closings, seqs = np.unique(ends, return_inverse=True)
-        columns = _columns(table, _rest_source(plan).schema)
+        columns = engine_columns(table, _rest_source(plan).schema)
         seqs = seqs.astype(np.int64)
         moves = Moves(np.arange(len(closings), dtype=np.int64), closings)
         engine.give({REST: PlacedRows(columns, seqs, ends - 1)}, {REST: moves}, len(closings))
@@ -384,40 +413,3 @@ def run_rest(task: Task, sent: Iterable[bytes]) -> Iterator[bytes]:
 def _rest_source(plan: Cut) -> StreamDefinition:
     assert plan.rest is not None
     return StreamDefinition(REST, sources_of(plan.rest)[REST])
-
-
-# -- Arrow --------------------------------------------------------------------------------------------------------------------
-
-
-def _bytes(schema: Schema, columns: Sequence[Column], extra: Mapping[str, Int64Array]) -> bytes:
-    """Return columns as an Arrow stream; they are named by their positions, as names may repeat."""
-    arrays = [column_to_arrow(c) for c in columns] + [pa.array(values, pa.int64()) for values in extra.values()]
-    names = [str(i) for i in range(len(columns))] + list(extra)
-    return packed(pa.record_batch(arrays, names=names))
-
-
-def packed(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(memoryview(sink.getvalue()))
-
-
-def opened(data: bytes) -> pa.Table:
-    """Return the rows of an Arrow stream."""
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_all()
-
-
-def _columns(table: pa.Table, schema: Schema) -> list[Column]:
-    return [column_from_arrow(table.column(i), f.type) for i, f in enumerate(schema.fields)]
-
-
-def result_table(data: bytes, schema: Schema) -> pa.Table:
-    """Return shuffled results with the query's names and types; columns of order stay behind them."""
-    table = opened(data)
-    kept = [name for name in table.column_names if name in _ORDER_NAMES]
-    arrays = [table.column(i) for i in range(len(schema))] + [table.column(name) for name in kept]
-    fields = [pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields] + [pa.field(name, pa.int64()) for name in kept]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

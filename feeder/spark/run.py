@@ -9,8 +9,8 @@ watermark; the second runs the query's pieces (`pieces.py`), with a shuffle betw
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,18 @@ from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.blocks import Block, BlockFacts, blocks_of, facts_of
 from millstream.feeder.spark.frames import blocks_of_frame, frame_of
 from millstream.feeder.spark.order import STEPS_MAX, Steps, joined_steps, last_watermark
-from millstream.feeder.spark.output import write_parts
+from millstream.feeder.spark.output import in_order, opened, packed, result_table, without_order, write_parts
 from millstream.feeder.spark.pieces import (
     Begin,
     LateKey,
     LateNote,
     LateRows,
     Task,
-    in_order,
-    opened,
-    packed,
-    result_table,
     run_block,
     run_bucket,
+    run_buckets,
     run_rest,
-    without_order,
+    run_together,
 )
 from millstream.feeder.spark.script import Script, maps_of, read_script
 from millstream.protocol.values.mapping import hints
@@ -45,6 +42,8 @@ from millstream.server.results.outcome import NamedResult
 from millstream.server.run.embedded import Replay, run_replay
 
 BLOCKS_A_SLICE_MAX = 8
+TOGETHER_MAX = 100  # queries of one job
+SPREAD_LESS_MAX = 4  # times: then a bucket of a query holds as many times more at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +97,17 @@ class SparkScript:
         """Return each answer as it stands on `millstream run`'s standard output, in the driver's memory, save those of some queries."""
         if self.script.whole is not None:
             return self._whole()
-        found = []
-        for number, query in enumerate(self.script.queries):
-            if query.name in leave_out:
-                continue
-            parts = [result_table(data, query.schema) for data in self.results(number).toLocalIterator()]
-            table = without_order(in_order(parts)) if parts else None
-            found.append(NamedResult(query.name, query.schema, [] if table is None else table.combine_chunks().to_batches()))
-            self._tell_late(number)
-        return found
+        found: dict[int, NamedResult] = {}
+        for together in self._jobs([n for n, query in enumerate(self.script.queries) if query.name not in leave_out]):
+            parts: dict[int, list[Any]] = {number: [] for number in together}
+            for number, data in self._results(together).toLocalIterator():
+                parts[number].append(result_table(data, self.script.queries[number].schema))
+            for number, tables in parts.items():
+                query = self.script.queries[number]
+                table = without_order(in_order(tables)) if tables else None
+                found[number] = NamedResult(query.name, query.schema, [] if table is None else table.combine_chunks().to_batches())
+                self._tell_late(number)
+        return [found[number] for number in sorted(found)]
 
     def _tell_late(self, number: int) -> None:
         """Say of a query that has run how many rows came late, as `millstream run` does."""
@@ -137,30 +138,51 @@ class SparkScript:
             raise SourceError(failure)
         return [NamedResult(name, schema, [b for d in data for b in opened(d).to_batches()], plan) for name, schema, plan, data in results]
 
-    def write(self, number: int, folder: str) -> int:
-        """Write a query's answer as Parquet files into a folder, all of them or none; return the rows. See `output.py`."""
-        schema = self.script.queries[number].schema
-        rows = write_parts(self.results(number), Path(folder), schema)
-        self._tell_late(number)
-        return rows
+    def write(self, folders: Mapping[int, str]) -> Iterator[tuple[int, int]]:
+        """Write answers as Parquet files into folders, by the numbers of their queries; yield each number with its rows.
+
+        Of a query all files are put in place or none. See `output.py`.
+        """
+        for together in self._jobs(list(folders)):
+            schemas = {number: self.script.queries[number].schema for number in together}
+            rows = write_parts(self._results(together), {number: Path(folders[number]) for number in together}, schemas)
+            for number in together:
+                self._tell_late(number)
+                yield number, rows[number]
 
     def results(self, number: int) -> Any:
         """Return an RDD of Arrow bytes: the results of a query, with their order."""
-        query = self.script.queries[number]
-        task, blocks, placement = self.prepared(number)
-        late = self._late
-        sent = stage_one(blocks, task, placement, late.add)
-        plan = task.cut
-        self.messages += [f"{query.name} ran in one place: {plan.reason}"] if plan.reason and plan.rest is None else []
+        return self._results([number]).map(lambda item: item[1])
+
+    def _jobs(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Return which queries run in one job: those that merge and read the same streams; each other alone."""
+        jobs: dict[object, list[int]] = {}
+        for number in numbers:
+            common = run_together(Task(self.script.text, number, 1, {}, {}))
+            jobs.setdefault(number if common is None else common, []).append(number)
+        return [job[at : at + TOGETHER_MAX] for job in jobs.values() for at in range(0, len(job), TOGETHER_MAX)]
+
+    def _results(self, numbers: Sequence[int]) -> Any:
+        """Return an RDD of (query, Arrow bytes): the results of the queries of one job, in each partition a query's together."""
+        task, blocks, placement = self.prepared(numbers[0])
+        late, plan = self._late, task.cut
+        # Of many queries few buckets each are enough to give all slots something to do.
+        spread = max(-(-self.partitions // len(numbers)), -(-self.partitions // SPREAD_LESS_MAX))
+        tasks = [task] if len(numbers) == 1 else [replace(task, query=number, buckets=spread) for number in numbers]
+        sent = stage_one(blocks, tasks, placement, late.add)
+        name = self.script.queries[task.query].name
+        self.messages += [f"{name} ran in one place: {plan.reason}"] if plan.reason and plan.rest is None else []
         if plan.second is None:
-            return sent.map(lambda item: item[1][1])
-        keyed = sent.partitionBy(task.buckets, identity)
+            return sent.map(lambda item: (item[0][1], item[1][1]))
+        if len(tasks) > 1:
+            keyed = sent.repartitionAndSortWithinPartitions(self.partitions, lambda key: key[0] + key[1] * spread)
+            return keyed.mapPartitionsWithIndex(lambda bucket, items: run_buckets(tasks, bucket, items, late.add))
+        keyed = sent.partitionBy(task.buckets, bucket_of)
         done = keyed.mapPartitionsWithIndex(lambda bucket, items: run_bucket(task, bucket, (item[1] for item in items), late.add))
         if plan.rest is not None:
-            done = (
-                done.map(lambda data: (0, data)).partitionBy(1, identity).mapPartitions(lambda items: run_rest(task, (d for _, d in items)))
-            )
-        return done
+            one = done.map(lambda data: ((0, 0), data)).partitionBy(1, bucket_of)
+            done = one.mapPartitions(lambda items: run_rest(task, (d for _, d in items)))
+        return done.map(lambda data: (task.query, data))
 
     def prepared(self, number: int) -> tuple[Task, Any, Placement]:
         """Look at the inputs of a query; return what its tasks are told, an RDD of its blocks and where they stand."""
@@ -263,15 +285,15 @@ class LateCounts:
         return value1
 
 
-def stage_one(blocks: Any, task: Task, placement: Placement, late: LateNote | None = None) -> Any:
+def stage_one(blocks: Any, tasks: Sequence[Task], placement: Placement, late: LateNote | None = None) -> Any:
     """Return what the first stage sends, of an RDD of blocks."""
     begins = placement.begins
-    return blocks.flatMap(lambda block: run_block(task, block, begins[block.stream, block.number], late))
+    return blocks.flatMap(lambda block: run_block(tasks, block, begins[block.stream, block.number], late))
 
 
-def identity(bucket: int) -> int:
-    """Return the bucket itself, as the partition to send it to."""
-    return bucket
+def bucket_of(key: tuple[int, int]) -> int:
+    """Return the partition to send a query's rows of a bucket to."""
+    return key[0]
 
 
 def run(

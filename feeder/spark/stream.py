@@ -27,7 +27,7 @@ from millstream.feeder.errors import SourceError
 from millstream.feeder.spark.blocks import BlockFacts, blocks_of, facts_of
 from millstream.feeder.spark.output import STAGING, write_part
 from millstream.feeder.spark.pieces import Task, end_bucket, feed_bucket, ordered, read_sent, second_engine
-from millstream.feeder.spark.run import identity, placement_of, refusal_note, stage_one
+from millstream.feeder.spark.run import bucket_of, placement_of, refusal_note, stage_one
 from millstream.feeder.spark.script import maps_of, read_script
 
 MANIFESTS_KEPT = 3
@@ -197,11 +197,11 @@ class StreamRun:
         aside.mkdir(parents=True, exist_ok=True)
         (self.checkpoint / "state").mkdir(parents=True, exist_ok=True)
         batch = Batch(task, str(self.checkpoint / "state"), states, str(aside), manifest.ended)
-        sent = stage_one(rows, task, placement)
+        sent = stage_one(rows, [task], placement)
         if plan.second is None:
             made = sent.map(lambda item: item[1][1]).mapPartitionsWithIndex(lambda part, data: batch.write(part, data))
         else:
-            made = sent.partitionBy(buckets, identity).mapPartitionsWithIndex(lambda part, items: batch.run(part, (i[1] for i in items)))
+            made = sent.partitionBy(buckets, bucket_of).mapPartitionsWithIndex(lambda part, items: batch.run(part, (i[1] for i in items)))
         written: list[Written] = made.collect()
         said.results[self.script.queries[query].name] = sum(w.rows for w in written)
         manifest.places[str(query)] = offset + placement.rows

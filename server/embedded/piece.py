@@ -1,6 +1,6 @@
-"""An engine that runs a piece of a query that was cut: over rows whose arrival numbers and watermarks are known from elsewhere.
+"""An engine that runs pieces of queries that were cut: over rows whose arrival numbers and watermarks are known from elsewhere.
 
-Its sources are named as in the piece's plan. Results are taken as trains; what the operators hold can be kept and taken up again.
+Its sources are named as in the pieces' plans. Results are taken as trains; what the operators hold can be kept and taken up again.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 from millstream.engine.data.column import Column, null_column
+from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.engine.data.train import Int64Array, Train
@@ -16,6 +17,7 @@ from millstream.engine.flow.sources import GivenPart
 from millstream.engine.language.recipes import EmitSpec
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery
 from millstream.engine.runtime import fork
+from millstream.engine.runtime.blueprint import RunningQuery
 from millstream.engine.runtime.fork import OperatorState
 from millstream.server.embedded.private_engine import PrivateEngine
 
@@ -43,23 +45,25 @@ _STILL = Moves(NO_NUMBERS, NO_NUMBERS)
 
 
 class PieceEngine(PrivateEngine):
-    """Runs one piece. `next_seq` is the first arrival number that has not been let in.
+    """Runs one piece, or several over the same sources, which then share their windows. `next_seq` is the first number not let in.
 
-    `late_seqs` has the arrival numbers of late rows, by train.
+    `late_seqs` has for each piece the arrival numbers of late rows, by train.
     """
 
-    def __init__(self, root: PhysicalNode, sources: Sequence[StreamDefinition]) -> None:
-        super().__init__()
-        self._results: list[Train] = []
-        self.late_seqs: list[Int64Array] = []
+    def __init__(self, roots: Sequence[PhysicalNode], sources: Sequence[StreamDefinition]) -> None:
+        super().__init__(sharing=len(roots) > 1)
+        self._results: list[list[Train]] = [[] for _ in roots]
+        self.late_seqs: list[list[Int64Array]] = [[] for _ in roots]
         self._definitions = {definition.name: definition for definition in sources}
         for definition in sources:
             self.network.create_stream(definition)
-        delta = self.network.add_query("piece", PhysicalQuery(root, root.recipe.schema, EmitSpec()), self._results.append)
-        self.runtime.add(delta)
-        self._work()
-        self._piece = delta.query.id
-        self._query = self.network.queries[self._piece]
+        self._pieces: list[QueryId] = []
+        for number, root in enumerate(roots):
+            query = PhysicalQuery(root, root.recipe.schema, EmitSpec())
+            delta = self.network.add_query(str(number), query, self._results[number].append)
+            self.runtime.add(delta)
+            self._work()
+            self._pieces.append(delta.query.id)
 
     @property
     def next_seq(self) -> int:
@@ -100,32 +104,36 @@ class PieceEngine(PrivateEngine):
             self.runtime.arrived(ingested)
         self._work()
 
-    def results(self) -> list[Train]:
-        """Return the results since the last call, trains without rows left out."""
-        found = [train for train in self._results if train.rows]
-        self._results.clear()
+    def results(self, piece: int = 0) -> list[Train]:
+        """Return the results of a piece since the last call, trains without rows left out."""
+        found = [train for train in self._results[piece] if train.rows]
+        self._results[piece].clear()
         return found
 
-    @property
-    def late_count(self) -> int:
-        """How many rows were late, each once; those at which an expression had failed count as failed."""
-        return sum(account.late for account in self.network.conservation(self._piece))
+    def late_count(self, piece: int = 0) -> int:
+        """Return how many rows were late to a piece, each once; those at which an expression had failed count as failed."""
+        return sum(account.late for account in self.network.conservation(self._pieces[piece]))
 
     def late(self, query: str, stream: str, rows: Train) -> None:
         """Note which."""
         super().late(query, stream, rows)
-        self.late_seqs.append(rows.seq.array())
+        self.late_seqs[int(query)].append(rows.seq.array())
 
     def states(self) -> list[OperatorState]:
-        """Return what the operators hold; nothing waits in the queues between two calls."""
-        copied = fork.take([self._query.blueprint], self.next_seq)
+        """Return what the operators of the only piece hold; nothing waits in the queues between two calls."""
+        copied = fork.take([self._only.blueprint], self.next_seq)
         return copied.advance()[0][0]
 
     def take_up(self, states: Sequence[OperatorState], next_seq: int, watermarks_us: dict[str, int]) -> None:
         """Go on from what another engine of the same piece held, before any row was let in here."""
         moves = {name: Moves(np.array([next_seq - 1]), np.array([value])) for name, value in watermarks_us.items()}
         self.give({}, moves, next_seq)
-        fork.restore(self._query.blueprint, states)
+        fork.restore(self._only.blueprint, states)
+
+    @property
+    def _only(self) -> RunningQuery:
+        (piece,) = self._pieces
+        return self.network.queries[piece]
 
     def _nothing(self, name: str) -> PlacedRows:
         schema: Schema = self._definitions[name].schema

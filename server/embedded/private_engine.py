@@ -64,8 +64,8 @@ class GivenRows(Protocol):
 class PrivateEngine:
     """A network of its own, which answers once. `late` and `failed` count rows, as the notices of the answer say."""
 
-    def __init__(self) -> None:
-        self.network = Network(self)
+    def __init__(self, *, sharing: bool = False) -> None:
+        self.network = Network(self, sharing=sharing)
         self.runtime = VirtualRuntime(Executor(self.network), self.network, PolicySpec.parse("fcfs"), lambda _: None)
         self.late_rows = 0
         self.failed_rows = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 
@@ -36,6 +37,9 @@ class LocalRows:
             return list(found)
 
         return LocalRows(parts)
+
+    def repartitionAndSortWithinPartitions(self, count: int, place: Callable[[Any], int]) -> LocalRows:  # noqa: N802
+        return self.partitionBy(count, place).mapPartitions(lambda items: iter(sorted(items, key=itemgetter(0))))
 
     def persist(self, level: object = None) -> LocalRows:
         kept = [list(part) for part in self._parts()]

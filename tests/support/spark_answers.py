@@ -70,14 +70,16 @@ def rows(rng: np.random.Generator, count: int) -> Any:
     )
 
 
-def random_script(seed: int, folder: Path) -> tuple[str, dict[str, str]]:
-    """Return a script with one random query over streams a and b and their files, in row groups of a random size, in either order."""
+def random_script(seed: int, folder: Path, queries: int = 1) -> tuple[str, dict[str, str]]:
+    """Return a script with random queries over streams a and b and their files, in row groups of a random size, in either order."""
     choice, rng = random.Random(seed), np.random.default_rng(seed)
-    query = random_query(choice)
-    while any(part in query for part in (" c ", " t ", "JOIN t")):  # streams by arrival and tables run as a whole
+    found: list[str] = []
+    while len(found) < queries:
         query = random_query(choice)
+        if not any(part in query for part in (" c ", " t ", "JOIN t")):  # streams by arrival and tables run as a whole
+            found.append(query)
     delay = choice.choice(("", " DELAY 1 SECOND", " DELAY 500 MILLISECONDS"))
-    text = "".join(CREATE.format(name=name, delay=delay) for name in "ab") + query
+    text = "".join(CREATE.format(name=name, delay=delay) for name in "ab") + ";".join(found)
     inputs = {}
     for name in "ab" if choice.random() < 0.8 else "ba":
         inputs[name] = str(folder / f"{seed}_{name}.parquet")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -56,6 +57,34 @@ def test_random_queries(seed: int, tmp_path: Path) -> None:
     want = expected(text, inputs)
     for partitions in (2, 7):
         check_same(on(LocalSession(), text, inputs, partitions), want, (partitions, text))
+
+
+def several_windows(seed: int, folder: Path) -> tuple[str, dict[str, str], int]:
+    """Return a script with windows that merge, some over both streams, among other random queries; its files; how many merge."""
+    text, inputs = random_script(seed, folder, 3)
+    choice = random.Random(seed)
+    windows = []
+    for _ in range(8):
+        size, slide = choice.randrange(1, 9), choice.randrange(1, 5)
+        source = choice.choice(("a", "a", "(SELECT k, v, x FROM a WHERE v > 1)", "(SELECT k, v, x FROM a UNION ALL SELECT k, v, x FROM b)"))
+        kept = choice.choice(("", " WHERE v < 6")) if source == "a" else ""
+        what = ", ".join(choice.sample(("COUNT(*) AS n", "SUM(v) AS s", "AVG(x) AS m", "MIN(x) AS l", "MAX(v) AS h"), 3))
+        key, by = choice.choice((("", ""), ("k, ", " GROUP BY k")))
+        windows.append(f"SELECT {key}{what}, window_end FROM {source} [RANGE {size} SECONDS SLIDE {slide} SECONDS] AS u{kept}{by}")
+    return ";".join((text, *windows)), inputs, len(windows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [*range(3000, 3006), *(pytest.param(seed, marks=pytest.mark.cluster) for seed in range(3006, 3200))])
+def test_windows_that_merge_run_in_one_job(seed: int, tmp_path: Path) -> None:
+    text, inputs, merging = several_windows(seed, tmp_path)
+    script = SparkScript(LocalSession(), text, inputs, 3)
+    jobs = script._jobs(range(len(script.script.queries)))
+    assert sum(len(job) > 1 for job in jobs) <= 4
+    assert sum(len(job) for job in jobs if len(job) > 1) >= merging - 2
+    check_same(read(script.tables()), expected(text, inputs), text)
+    outcome = run_replay(Replay(text, [(name, Path(path)) for name, path in inputs.items()]))
+    assert late_rows(script.messages) == late_rows(outcome.messages)
 
 
 @pytest.mark.cluster
@@ -236,7 +265,7 @@ def test_late_rows_of_each_query_are_told_also_where_answers_go_to_files(tmp_pat
         "CREATE QUERY all_rows AS SELECT k, v FROM a"
     )
     script = SparkScript(LocalSession(), text, {"a": str(tmp_path / "a.csv")}, 2)
-    script.write(0, str(tmp_path / "out"))
+    list(script.write({0: str(tmp_path / "out")}))
     script.tables(leave_out=["sums"])
     assert [m for m in script.messages if "late" in m] == ["sums: 3 late rows"]
 

@@ -64,8 +64,13 @@ class Scenario:
         if places is not None:
             self.arrivals = [a for place, a in enumerate(self.arrivals) if place in places]
 
+    def named(self) -> list[tuple[str, Expected]]:
+        """The queries with the names of their results."""
+        bare = iter(range(1, len(self.queries) + 1))
+        return [(query.name or f"q{next(bare)}", query) for query in self.queries]
+
     def script(self) -> str:
-        return ";\n".join([*self.definitions, *(q.sql for q in self.queries)]) + ";\n"
+        return ";\n".join([*self.definitions, *(q.sql for q in self.queries if not q.name)]) + ";\n"
 
     def timeline(self) -> str:
         lines = []
