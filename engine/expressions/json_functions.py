@@ -6,6 +6,7 @@ none is a row error. Whatever a path does not reach is NULL.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -110,9 +111,14 @@ _LOADS = json.JSONDecoder().decode
 
 def documents(column: Column, context: EvaluationContext) -> list[Any]:
     """Return the values of a JSON column, `_MISSING` where it is NULL, and where a TEXT is no JSON, which is a row error."""
+    texts = column.values.to_pylist()
+    if column.type == JSON:  # which was looked at when it came in: all at once, as one list
+        with contextlib.suppress(ValueError, RecursionError):
+            whole = _LOADS(f"[{','.join('null' if text is None else text for text in texts)}]")
+            return [_MISSING if text is None else value for text, value in zip(texts, whole, strict=True)]
     found: list[Any] = []
     bad: list[int] = []
-    for i, text in enumerate(column.values.to_pylist()):
+    for i, text in enumerate(texts):
         try:
             found.append(_MISSING if text is None else _LOADS(text))
         except (ValueError, RecursionError):
@@ -143,6 +149,14 @@ def reached(document: Any, steps: tuple[Step, ...]) -> Any:
     return value
 
 
+def all_reached(documents: list[Any], steps: tuple[Step, ...]) -> list[Any]:
+    """Return what a path leads to in each document."""
+    if len(steps) == 1 and isinstance(steps[0], str):
+        name = steps[0]
+        return [one.get(name, _MISSING) if type(one) is dict else reached(one, steps) for one in documents]
+    return [reached(one, steps) for one in documents]
+
+
 def _as_json(value: Any) -> str | None:
     return None if value is _MISSING else json_text(value)
 
@@ -164,14 +178,15 @@ def _composite(value: Any) -> str | None:
 
 def _build(read: Callable[[Any], str | None]) -> Builder:
     def build(call: Call, compiler: Compiler) -> Kernel:
-        inner, steps = compiler.kernel(call.arguments[0]), call.options[0]
+        inner, steps, is_text = compiler.kernel(call.arguments[0]), call.options[0], call.type == TEXT and read is not _composite
 
         def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+            values = all_reached(documents(inner(rows, context), context), steps)
             found: list[str | None] = []
             bad: list[int] = []  # of a TEXT, which nobody looked at when it came in
-            for i, document in enumerate(documents(inner(rows, context), context)):
+            for i, value in enumerate(values):
                 try:
-                    found.append(read(reached(document, steps)))
+                    found.append(value if type(value) is str and is_text and value.isascii() else read(value))
                 except ValueError:
                     bad.append(i)
                     found.append(None)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from millstream.engine.data.column import Column, Index, Mask, null_column
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.ir import Call, Expression, Literal
+from millstream.protocol.values import arrow_functions as pc
 
 
 class KernelRows(Protocol):
@@ -34,7 +35,7 @@ class EvaluationContext:
     CURRENT_WATERMARK() row by row, and is called only when asked; `weights` likewise SAMPLING_WEIGHT(), None where all rows weigh 1.
     """
 
-    __slots__ = ("errors", "watermark_us", "weights")
+    __slots__ = ("_split", "errors", "watermark_us", "weights")
 
     def __init__(
         self,
@@ -44,6 +45,14 @@ class EvaluationContext:
         self.errors: list[tuple[npt.NDArray[np.int64], str]] = []
         self.watermark_us = watermark_us
         self.weights = weights
+        self._split: dict[tuple[int, str], tuple[Any, Any]] = {}
+
+    def split(self, texts: Any, delimiter: str) -> Any:
+        """Return the parts of texts (an Arrow array of lists): several expressions often ask for parts of the same ones."""
+        found = self._split.get((id(texts), delimiter))
+        if found is None:
+            found = self._split[id(texts), delimiter] = texts, pc.split_pattern(texts, delimiter)  # what is kept, no other array is called
+        return found[1]
 
     def fail(self, where: Mask, reason: str) -> None:
         """Record that the operation failed at the rows where `where` is true."""

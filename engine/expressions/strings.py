@@ -70,20 +70,20 @@ def _trimmer(trim: str) -> Maker:
     return lambda characters=" ": (lambda texts: getattr(pc, trim)(texts, characters)) if characters else (lambda texts: texts)
 
 
-def _split_part(delimiter: str, part: int) -> ArrowFunction | None:
-    if delimiter == "" or part == 0:
-        return None
+def _part_kernel(inner: Kernel, delimiter: str, part: int) -> Kernel:
+    """Return the kernel of SPLIT_PART; the delimiter is not empty, and parts count from 1, or from the end."""
 
-    def split(texts: Any) -> Any:
-        lists = pc.split_pattern(texts, delimiter)
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        texts = inner(rows, context).values
+        lists = context.split(texts, delimiter)
         offsets = np.asarray(lists.offsets)[: len(texts) + 1].astype(np.int64)  # a part may have any number
         counts = np.diff(offsets)
         place = part - 1 if part > 0 else counts + part
         inside = (place >= 0) & (place < counts)
         chosen = lists.values.take(pa.array(offsets[:-1] + np.where(inside, place, 0), mask=~inside))
-        return pc.if_else(pc.is_valid(texts), chosen.fill_null(""), None)
+        return Column(TEXT, pc.if_else(pc.is_valid(texts), chosen.fill_null(""), None))
 
-    return split
+    return kernel
 
 
 def _strpos(part: str) -> ArrowFunction:
@@ -118,7 +118,6 @@ FAST: dict[str, Maker] = {
     "repeat": _repeat,
     "replace": _replace,
     "strpos": _strpos,
-    "split_part": _split_part,
     "starts_with": lambda prefix: lambda texts: pc.starts_with(texts, prefix),
     "ends_with": lambda suffix: lambda texts: pc.ends_with(texts, suffix),
     "contains": lambda part: lambda texts: pc.match_substring(texts, part),
@@ -130,6 +129,10 @@ def build_string_function(call: Call, compiler: Compiler) -> Kernel:
     if any(is_null_literal(a) for a in call.arguments):
         return always_null(call.type)
     first, *others = call.arguments
+    if call.function == "split_part" and all(map(is_constant, others)):
+        delimiter, part = map(constant_value, others)
+        if delimiter and part:
+            return _part_kernel(compiler.kernel(first), delimiter, part)
     maker = FAST.get(call.function)
     if maker is not None and all(is_constant(a) for a in others):
         made = maker(*(constant_value(a) for a in others))

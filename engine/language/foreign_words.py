@@ -48,7 +48,7 @@ _UNNEST = "write FROM s CROSS JOIN UNNEST(s.list) AS t(item)"
 _CLOCK = "answers must not depend on the clock; use CURRENT_WATERMARK(), or the event time of a stream TIMESTAMP BY ARRIVAL"
 _OWN = "write your own: CREATE FUNCTION name (t TEXT) RETURNS TEXT FROM 'file.py'"
 _FOLLOWS = "write FROM s MATCH_RECOGNIZE (… PATTERN (a b+) WITHIN 10 SECONDS DEFINE …), or join: b.ts BETWEEN a.ts AND a.ts + 10 SECONDS"
-_GAPS = "write FROM s [RANGE 5 MINUTES SLIDE 5 MINUTES] GROUP BY k EMIT EMPTY, and LOCF(AVG(x)) to carry the last value on"
+_GAPS = "write FROM s [RANGE 5 MINUTES SLIDE 5 MINUTES] GROUP BY k EMIT EMPTY, and LOCF(AVG(x)) or INTERPOLATE(AVG(x))"
 _UPSERT = "a row published to a table replaces the row with its key; a row whose column op is '-' deletes it"
 
 STATEMENTS = (
@@ -275,13 +275,8 @@ FUNCTIONS = (
     ("WINDOW", "Spark, Esper", _WINDOW),
     ("SESSION_WINDOW", "Spark", "write the window after the stream's name: FROM s [SESSION 5 MINUTES]"),
     ("TIME_SLICE", "PostgreSQL, InfluxDB", _WINDOW),
-    ("LOCF", "TimescaleDB, RisingWave", "it stands around an aggregate, in a query with EMIT EMPTY: LOCF(AVG(x))"),
+    ("LOCF | INTERPOLATE", "TimescaleDB, RisingWave", "it stands around an aggregate, in a query with EMIT EMPTY: LOCF(AVG(x))"),
     ("TIME_BUCKET_GAPFILL | DATE_BIN_GAPFILL", "TimescaleDB, InfluxDB", _GAPS),
-    (
-        "INTERPOLATE",
-        "TimescaleDB, RisingWave",
-        "the value behind a gap has not come when its window closes; LOCF(AVG(x)) carries the last on",
-    ),
     (
         "TUMBLE_START | TUMBLE_END | TUMBLE_ROWTIME | HOP_START | HOP_END | HOP_ROWTIME | SESSION_START | SESSION_END | SESSION_ROWTIME",
         "Flink",

@@ -118,12 +118,13 @@ class UnionRecipe(Recipe):
     inputs: int
 
 
-@state_record("aggregate_call", 2, added={"carried": bool})
+@state_record("aggregate_call", 3, added={"carried": bool, "interpolated": bool})
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
     """One aggregate: canonical lower-case function name, argument column positions, mask column of FILTER, options (p, k …).
 
     `carried` is LOCF( ) around it: in a window in which it is NULL, or its group has no row, it is what it was last (`GapFillRecipe`).
+    `interpolated` is INTERPOLATE( ): there it lies between what it was last and what it is next (`InterpolateRecipe`).
     """
 
     function: str
@@ -133,6 +134,7 @@ class AggregateCall:
     distinct: bool = False
     options: tuple[Any, ...] = ()
     carried: bool = False
+    interpolated: bool = False
 
     def moved(self, places: Mapping[int, int] | Sequence[int]) -> AggregateCall:
         """Return the call over an input in which the column at position p stands at `places[p]`."""
@@ -172,6 +174,17 @@ class GapFillRecipe(Recipe):
     window: WindowSpec
     keys: int
     aggregates: tuple[AggregateCall, ...]
+
+
+@state_record("interpolate_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class InterpolateRecipe(Recipe):
+    """Behind what EMIT EMPTY gives, with `keys` key columns: of each key the DOUBLE columns `columns` are, where they are NULL, on the line
+    between the values before and behind, by window_end, the last column (K6). A row leaves when these are known.
+    """
+
+    keys: int
+    columns: tuple[int, ...]
 
 
 @state_record("window_recipe", 1)

@@ -47,9 +47,12 @@ class Distinct(Operator):
             room = max(size, len(self._known))
             self._known = np.concatenate((self._known, np.zeros(room, dtype=np.int64)))
             self._ends = np.concatenate((self._ends, np.full(room, TIME_MAX, dtype=np.int64)))
-        first = np.zeros(train.rows, dtype=np.bool_)
-        first[np.unique(ids, return_index=True)[1]] = True
-        mask = first & (self._known[ids] == 0)
+        unknown = np.flatnonzero(self._known[ids] == 0)
+        if not len(unknown):
+            return train.select(np.zeros(train.rows, dtype=np.bool_))
+        self._known[ids[unknown[::-1]]] = unknown[::-1]  # the first of equal rows writes last
+        mask = np.zeros(train.rows, dtype=np.bool_)
+        mask[unknown[self._known[ids[unknown]] == unknown]] = True
         self._known[ids] = 1
         if self._end is not None:
             self._ends[ids] = train.column(self._end).values

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.keys import NoKeys
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
@@ -49,13 +49,16 @@ class GroupedChanges(GroupedRows):
             return np.zeros(len(rows), dtype=np.int64)
         return self._keys.encode([rows.columns[k] for k in self._key_places])
 
-    def _apply(self, train: Train) -> tuple[GroupRun, GroupRun, BufferedRows, Int64Array]:
-        """Apply changes; return the rows of the touched groups before and after, and the changes with their groups."""
+    def _taken(self, train: Train) -> tuple[BufferedRows, Mask, Int64Array]:
+        """Return the changes of a train, which of them are a '+', and their groups."""
         new = buffered(train, self._ordinal)
         self._ordinal += train.rows
         self._newest = max(self._newest, int(new.time.max()))
         plus = is_plus(new.columns.pop(self._change))
-        ids = self._ids(new)
+        return new, plus, self._ids(new)
+
+    def _applied(self, new: BufferedRows, plus: Mask, ids: Int64Array) -> tuple[GroupRun, GroupRun]:
+        """Apply changes; return the rows of the touched groups before and after."""
         touched = distinct(ids)
         places = [run.of(touched) for run in self._runs]
         old, groups = found(self._runs, places, self._nothing)
@@ -64,11 +67,15 @@ class GroupedChanges(GroupedRows):
         rows, groups = concat_rows(before.rows, new), np.concatenate((before.groups, ids))
         kept = standing_after(rows, np.concatenate((np.ones(len(before.groups), dtype=np.bool_), plus)))
         kept = kept[np.argsort(groups[kept], kind="stable")]
-        after = GroupRun(rows.take(kept), groups[kept])
+        after = self._settled(GroupRun(rows.take(kept), groups[kept]), touched)
         self._runs = replaced(self._runs, places, touched, after)
         if not isinstance(self._keys, NoKeys):
             self._keys.free(touched[~np.isin(touched, after.groups)])
-        return before, GroupRun(after.rows, after.groups), new, ids
+        return before, GroupRun(after.rows, after.groups)
+
+    def _settled(self, after: GroupRun, touched: Int64Array) -> GroupRun:
+        """Return what is kept of the touched groups."""
+        return after
 
     def _whole(self) -> GroupRun:
         """Return all rows."""
@@ -94,7 +101,7 @@ class RetractingAggregate(GroupedChanges):
         train = inputs[0]
         if self._recipe.emit.kind is EmitKind.FINAL:
             if train.rows:
-                self._apply(train)
+                self._applied(*self._taken(train))
             out.emit(self._final(train) if train.ended else progress(train, self.schemas[0]))
             return
         out.emit(self._changes(train) if train.rows else progress(train, self.schemas[0]))
@@ -107,7 +114,8 @@ class RetractingAggregate(GroupedChanges):
         return [*keys, *aggregate_ranges(self._calls, Ranges(lambda p: run.rows.columns[p], len(run.rows), starts, stops))]
 
     def _changes(self, train: Train) -> Train:
-        before, after, new, ids = self._apply(train)
+        new, plus, ids = self._taken(train)
+        before, after = self._applied(new, plus, ids)
         touched = distinct(ids)
         was, is_ = np.isin(touched, before.groups), np.isin(touched, after.groups)
         changes = Changes(self._answers(before, touched[was]), self._answers(after, touched[is_]), was, is_)

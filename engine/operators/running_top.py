@@ -1,12 +1,14 @@
 """ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) <= n without a window: the first n rows of each group so far, as a change log (K24).
 
 Of rows that only come, one that the first n of its group hold back is forgotten at once: it can never be among them. Of a change log all
-rows that stand are kept. They lie in runs (group_runs.py).
+rows that stand are kept: those of small groups and the first of large ones in runs (group_runs.py), the others of large ones in a heap
+behind a boundary. There a change is put down and no more; the heap is looked through when the rows before the boundary run out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +28,12 @@ from millstream.engine.operators.group_runs import GroupedRows, GroupRun, all_of
 from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.retracting_aggregate import GroupedChanges
+from millstream.engine.operators.table_changes import standing_after
+from millstream.engine.state.forms import state_record
 
 Mask = npt.NDArray[np.bool_]
+_NONE: Int64Array = np.empty(0, dtype=np.int64)
+FRONT_ROWS = 512  # of a large group, sorted anew at each of its changes
 
 
 class RunningTop(GroupedRows):
@@ -129,16 +135,149 @@ class RunningTop(GroupedRows):
         return made_train(base, self.schemas[0], columns, np.full(count, lo, dtype=np.int64), np.full(count, TIME_MIN, dtype=np.int64))
 
 
+@state_record("top_heap", 1, ("boundary", "parts"))
+class Heap:
+    """The rows of a group that stand behind a boundary, as changes in any order. `parts` are rows with which of them are a '+'."""
+
+    __slots__ = ("boundary", "parts", "size")
+
+    def __init__(self, boundary: BufferedRows) -> None:
+        self.boundary = boundary
+        self.parts: list[tuple[BufferedRows, Mask]] = []
+        self.size = 0  # rows that stand
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Heap:
+        """Return the heap."""
+        made = cls(fields["boundary"])
+        made.parts = [(rows, plus) for rows, plus in fields["parts"]]
+        made.size = sum(int(np.count_nonzero(plus)) - int(np.count_nonzero(~plus)) for _, plus in made.parts)
+        return made
+
+    def add(self, rows: BufferedRows, plus: Mask) -> None:
+        """Put changes down; parts of like size are joined, and what came and went is dropped once it is as much as what stands."""
+        if not len(rows):
+            return
+        self.parts.append((rows, plus))
+        self.size += 2 * int(np.count_nonzero(plus)) - len(plus)
+        while len(self.parts) > 1 and len(self.parts[-2][0]) < 2 * len(self.parts[-1][0]):
+            (one, before), (other, behind) = self.parts[-2:]
+            self.parts[-2:] = [(concat_rows(one, other), np.concatenate((before, behind)))]
+        if sum(len(part) for part, _ in self.parts) > 2 * self.size + 2 * FRONT_ROWS:
+            standing = self.standing()
+            self.parts = [(standing, np.ones(len(standing), dtype=np.bool_))] if len(standing) else []
+
+    def take_over(self, other: Heap) -> None:
+        """Take over what is in another heap of the group."""
+        for rows, plus in other.parts:
+            self.add(rows, plus)
+
+    def standing(self) -> BufferedRows:
+        """Return the rows that stand."""
+        if not self.parts:
+            return self.boundary.slice(0, 0)
+        rows, plus = concat_rows(*(rows for rows, _ in self.parts)), np.concatenate([plus for _, plus in self.parts])
+        return rows.take(standing_after(rows, plus))
+
+    def nbytes(self) -> int:
+        """Return the bytes held."""
+        return sum(rows.nbytes() + len(plus) for rows, plus in self.parts)
+
+
 class ChangingTop(GroupedChanges):
     """The same over a change log: all rows that stand are kept, as any of them gets among the first n when others go."""
 
     state_name = "changing_top"
-    state_fields: tuple[str, ...] = ("_keys", "_runs", "_ordinal", "_newest")
+    state_version = 2
+    state_migrations: ClassVar = {1: lambda fields: {**fields, "_heaps": {}}}
+    state_fields: tuple[str, ...] = ("_keys", "_runs", "_ordinal", "_newest", "_heaps")
 
     def __init__(self, recipe: ChangingTopRecipe, inputs: Schema) -> None:
         super().__init__(recipe.schema, inputs, recipe.change, recipe.partition)
         self._recipe = recipe
         self._order = [(self._places[one.position], one) for one in recipe.order]
+        self._heaps: dict[int, Heap] = {}  # by group
+        self._front = max(FRONT_ROWS, 4 * recipe.limit)  # rows before the boundary when it is drawn
+
+    def _order_keys(self, rows: BufferedRows) -> list[Int64Array]:
+        return order_keys([rows.columns[place] for place, _ in self._order], [one for _, one in self._order])
+
+    def _sorted(self, rows: BufferedRows, *before: Int64Array) -> Int64Array:
+        """Return the order of rows, by `before` first."""
+        return np.lexsort((*reversed(self._order_keys(rows)), *before))
+
+    def _behind(self, new: BufferedRows, plus: Mask, ids: Int64Array) -> Mask:
+        """Put the changes that stand behind their group's boundary into its heap; return which these are."""
+        behind = np.zeros(len(ids), dtype=np.bool_)
+        at = np.flatnonzero(np.isin(ids, self._large())) if self._heaps else _NONE
+        at = at[np.argsort(ids[at], kind="stable")]
+        starts = run_starts(ids[at])
+        for rows in np.split(at, starts[1:]) if len(at) else ():
+            heap = self._heaps[int(ids[rows[0]])]
+            first, *others = np.split(np.stack(self._order_keys(concat_rows(heap.boundary, new.take(rows)))), [1], axis=1)
+            later, equal = np.zeros(len(rows), dtype=np.bool_), np.ones(len(rows), dtype=np.bool_)
+            for limit, keys in zip(first, others[0], strict=True):
+                later |= equal & (keys > limit)
+                equal &= keys == limit
+            behind[rows[later]] = True
+            heap.add(new.take(rows[later]), plus[rows[later]])
+        return behind
+
+    def _large(self) -> Int64Array:
+        """Return the groups that have a heap."""
+        return np.fromiter(self._heaps, dtype=np.int64, count=len(self._heaps))
+
+    def _settled(self, after: GroupRun, touched: Int64Array) -> GroupRun:
+        """Fetch rows from the heap of a group that has too few before its boundary; draw one anew where there are too many."""
+        starts = np.searchsorted(after.groups, touched, side="left")
+        sizes = np.searchsorted(after.groups, touched, side="right") - starts
+        few = (sizes < self._recipe.limit) & np.isin(touched, self._large())
+        many = sizes > 2 * self._front
+        if not (few | many).any():
+            return after
+        left = np.ones(len(after.groups), dtype=np.bool_)
+        parts: list[BufferedRows] = []
+        groups: list[Int64Array] = []
+        for place in np.flatnonzero(few | many).tolist():
+            group, start, stop = int(touched[place]), int(starts[place]), int(starts[place] + sizes[place])
+            left[start:stop] = False
+            heap = self._heaps.pop(group, None)
+            rows = after.rows.slice(start, stop)
+            if heap is not None and few[place]:
+                rows, heap = concat_rows(rows, heap.standing()), None
+            front = self._cut(group, rows, heap)
+            parts.append(front)
+            groups.append(np.full(len(front), group, dtype=np.int64))
+        at = np.flatnonzero(left)
+        whole, of = concat_rows(after.rows.take(at), *parts), np.concatenate((after.groups[at], *groups))
+        by_group = np.argsort(of, kind="stable")
+        return GroupRun(whole.take(by_group), of[by_group])
+
+    def _cut(self, group: int, rows: BufferedRows, heap: Heap | None) -> BufferedRows:
+        """Return the first rows of a group, and all that equal the last of them; the others go into a heap, with what is in `heap`."""
+        if len(rows) <= 2 * self._front:
+            if heap is not None:
+                self._heaps[group] = heap
+            return rows
+        rows = rows.take(self._sorted(rows))
+        last = self._front - 1
+        equal = np.logical_and.reduce([key[self._front :] == key[last] for key in self._order_keys(rows)])
+        first = self._front + int(np.count_nonzero(equal))
+        made = Heap(rows.slice(last, self._front).copied())
+        made.add(rows.slice(first, len(rows)), np.ones(len(rows) - first, dtype=np.bool_))
+        if heap is not None:
+            made.take_over(heap)
+        if made.size:
+            self._heaps[group] = made
+        return rows.slice(0, first)
+
+    def state_rows(self) -> int:
+        """Return the rows kept."""
+        return super().state_rows() + sum(heap.size for heap in self._heaps.values())
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return super().state_bytes() + sum(heap.nbytes() for heap in self._heaps.values())
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Apply the changes; give what that changes of the first n of their groups."""
@@ -147,8 +286,7 @@ class ChangingTop(GroupedChanges):
 
     def _first(self, run: GroupRun) -> tuple[list[Column], Int64Array, Int64Array]:
         """Return the first n rows of each group, in order: columns and number, groups, numbers."""
-        columns = [run.rows.columns[place] for place, _ in self._order]
-        order = np.lexsort((*reversed(order_keys(columns, [one for _, one in self._order])), run.groups))
+        order = self._sorted(run.rows, run.groups)
         starts = run_starts(run.groups)  # which stand in order
         numbers = np.arange(1, len(order) + 1, dtype=np.int64) - np.repeat(starts, run_sizes(starts, len(order)))
         inside = numbers <= self._recipe.limit
@@ -157,7 +295,14 @@ class ChangingTop(GroupedChanges):
         return [*run.rows.take(order).columns, number], run.groups[order], numbers
 
     def _changes(self, train: Train) -> Train:
-        before, after, new, ids = self._apply(train)
+        new, plus, ids = self._taken(train)
+        behind = self._behind(new, plus, ids)
+        if behind.any():
+            at = np.flatnonzero(~behind)
+            new, plus, ids = new.take(at), plus[at], ids[at]
+            if not len(at):
+                return progress(train, self.schemas[0])
+        before, after = self._applied(new, plus, ids)
         (was, was_groups, was_numbers), (is_, is_groups, is_numbers) = self._first(before), self._first(after)
         columns = [concat_columns([one, other]) for one, other in zip(was, is_, strict=True)]
         groups, numbers = np.concatenate((was_groups, is_groups)), np.concatenate((was_numbers, is_numbers))

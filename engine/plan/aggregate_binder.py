@@ -11,7 +11,7 @@ from millstream.engine.aggregates.table import aggregate_of, arguments_max, colu
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import BIGINT, NULL, TEXT, TIMESTAMP, Kind
+from millstream.engine.data.types import BIGINT, DOUBLE, NULL, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions import build
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, Case, ColumnRef, Expression, Literal, columns_used, transform
@@ -49,6 +49,7 @@ class PendingAggregate:
     options: tuple[Any, ...] = ()
     name: str = field(default="", compare=False)
     carried: bool = False
+    interpolated: bool = False
 
 
 def contains_aggregate(node: exp.Expr | None) -> bool:
@@ -124,8 +125,8 @@ class AggregateBinder(ExpressionBinder):
     # -- binding --------------------------------------------------------------------------------------------------------------
 
     def _bind(self, node: exp.Expr) -> Expression:
-        if isinstance(node, exp.Anonymous) and node.name.upper() == "LOCF":
-            return self._carried(node)
+        if isinstance(node, exp.Anonymous) and node.name.upper() in ("LOCF", "INTERPOLATE"):
+            return self._filled(node, node.name.upper())
         if not self._parts.holds(node):
             found = self.over_group(self._bind_source(node))
             if found is not None:
@@ -184,14 +185,20 @@ class AggregateBinder(ExpressionBinder):
             self.pending.append(pending)
         return ColumnRef(pending.signature.result, _ITEM + index, pending.name)
 
-    def _carried(self, node: exp.Anonymous) -> Expression:
-        """Bind LOCF(aggregate): where it would be NULL, it is what it was in the last window in which it was not (K6)."""
+    def _filled(self, node: exp.Anonymous, word: str) -> Expression:
+        """Bind LOCF(aggregate) or INTERPOLATE(aggregate), which say what it is in windows in which it would be NULL (K6)."""
         arguments = node.expressions
         bound = self.bind(arguments[0]) if len(arguments) == 1 and self._parts.holds(arguments[0]) else None
         if not isinstance(bound, ColumnRef) or not _ITEM <= bound.position < _WINDOW:
-            hint = "write LOCF(AVG(x)), and other steps around it; a column's last value so far is LAST(x) in a window"
-            raise located(TypeProblem("LOCF takes an aggregate", hint=hint), node)
-        return self._entered(replace(self.pending[bound.position - _ITEM], carried=True))
+            hint = f"write {word}(AVG(x)), and other steps around it; a column's last value so far is LAST(x) in a window"
+            raise located(TypeProblem(f"{word} takes an aggregate", hint=hint), node)
+        pending = self.pending[bound.position - _ITEM]
+        if word == "LOCF":
+            return self._entered(replace(pending, carried=True))
+        if pending.signature.result != DOUBLE:
+            hint = f"AVG(x) of whole numbers is one; CAST others before: {word}(SUM(CAST(x AS DOUBLE)))"
+            raise located(TypeProblem(f"{word} takes a DOUBLE, not {pending.signature.result}", hint=hint), node)
+        return self._entered(replace(pending, interpolated=True))
 
     def over(self, node: exp.Window) -> Expression:
         """Bind a ranking function over the groups of a window."""
@@ -328,9 +335,10 @@ class AggregateBinder(ExpressionBinder):
             arguments = tuple(position(_where_it_passes(a, pending.filter), "value") for a in pending.arguments)
             condition = position(pending.filter, "condition") if pending.filter is not None else None
             call = AggregateCall(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options)
-            items.append(replace(call, carried=True) if pending.carried else call)
-        if any(item.carried for item in items) and not emit.empty:
-            raise Unsupported("LOCF carries values into windows without rows", hint="add EMIT EMPTY, which answers those")
+            items.append(replace(call, carried=pending.carried, interpolated=pending.interpolated))
+        if any(item.carried or item.interpolated for item in items) and not emit.empty:
+            word = "LOCF carries" if any(item.carried for item in items) else "INTERPOLATE puts"
+            raise Unsupported(f"{word} values into windows without rows", hint="add EMIT EMPTY, which answers those")
         change = change_position(node.attributes)
         project = self._project(node, columns, names, change)
         retracts = None if change is None else len(columns)

@@ -364,7 +364,7 @@ def _aggregate_item(item: Any, names: list[str]) -> str:
     options = "".join(f", {option}" for option in item.options)
     condition = "" if item.filter is None else f" FILTER {names[item.filter]}"
     text = f"{item.function}({'DISTINCT ' if item.distinct else ''}{arguments}{options}){condition}"
-    return f"locf({text})" if item.carried else text
+    return f"locf({text})" if item.carried else f"interpolate({text})" if item.interpolated else text
 
 
 def bound_text(lower: int | None, upper: int | None) -> str:

@@ -157,7 +157,7 @@ class BoundFrom:
     node: Node
     scope: Scope
     conditions: tuple[Expression, ...] = field(default=())
-    per_window: bool = False
+    per_window: WindowSpec | None = None
 
 
 def _check_joined(source: FromItem) -> None:

@@ -99,13 +99,13 @@ def as_changes(node: logical.Node) -> logical.Node:
 @dataclass(frozen=True, slots=True)
 class Side:
     """An item of FROM without its window, and the window. `joined` marks a join of sliding windows, which takes no further one,
-    `per_window` a table joined with a stream's windows, which takes no join and no aggregate.
+    `per_window` a table joined with these windows of a stream, which takes no join.
     """
 
     node: logical.Node
     spec: WindowSpec | None = None
     joined: bool = False
-    per_window: bool = False
+    per_window: WindowSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,10 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
         if isinstance(side.node, logical.TableScan):
             continue
         if is_relation(side.node):
-            hint = "a stream joins tables by their names: FROM s JOIN a ON … JOIN b ON …; FETCH joins all that stands"
+            hint = (
+                "a stream joins tables by their names: FROM s JOIN a ON … JOIN b ON …; what changes of it, as a GROUP BY in FROM, joins "
+                "tables, views and its like; FETCH joins all that stands"
+            )
             raise request.refuse("a join of a stream with rows that change is not supported", hint)
         logical.check_append_only(side.node, "a join", request.place, "JOIN")
     if request.finite:
@@ -366,7 +369,7 @@ def _table_windows(table: logical.TableScan, right: Side, request: JoinRequest) 
         hint = "write ON table.column = stream.column of one type, and the rest in WHERE"
         raise request.refuse("table LEFT JOIN stream takes one equality, and conditions on the stream alone", hint)
     missing_only = asks_for_missing(request.where, key, count)
-    return Side(table_windows(table, right.node, spec, key, rest, missing_only=missing_only), per_window=True)
+    return Side(table_windows(table, right.node, spec, key, rest, missing_only=missing_only), per_window=spec)
 
 
 def _one_sided(left: Side, right: Side, request: JoinRequest, what: str) -> None:

@@ -443,6 +443,17 @@ def table_below(node: Node) -> TableScan | None:
     return node if isinstance(node, TableScan) else None
 
 
+IN_PLACE_OF = {
+    "a subquery": "join the two: JOIN (SELECT DISTINCT k FROM b) q ON a.k = q.k, for NOT EXISTS with LEFT JOIN and WHERE q.k IS NULL",
+    "ORDER BY … LIMIT": "write ORDER BY … LIMIT n, without WITH TIES",
+    "RANK": "ROW_NUMBER() OVER ( ) <= n works",
+    "DENSE_RANK": "ROW_NUMBER() OVER ( ) <= n works",
+    "UNION": "write SELECT DISTINCT … FROM (SELECT … UNION ALL SELECT …) q",
+    "INTERSECT": "write a JOIN (SELECT DISTINCT … FROM b) q ON …",
+    "EXCEPT": "write a LEFT JOIN (SELECT DISTINCT … FROM b) q ON … WHERE q.k IS NULL",
+}  # what says the same of rows that change
+
+
 def check_append_only(node: Node, what: str, place: Place | None = None, token: str | None = None) -> None:
     """Raise Unsupported, which names `what`, when the node's rows are a change log."""
     if change_position(node.attributes) is not None:
@@ -450,6 +461,7 @@ def check_append_only(node: Node, what: str, place: Place | None = None, token: 
         message = f"{what} over a change log is not supported"
         of_tables = any(isinstance(below, TableChanges) for below in walk_plan(node))
         hint = "FETCH SELECT … answers it over what stands now" if of_tables else "aggregate inside a window, or EMIT FINAL"
+        hint = f"{IN_PLACE_OF[what]}; {hint}" if what in IN_PLACE_OF else hint
         raise Unsupported(message, hint=hint, line=line, column=column, token=token)
 
 

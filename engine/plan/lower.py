@@ -214,12 +214,15 @@ class _Lowering:
         spec = self._session_keys(fused.spec, keys)
         calls = tuple(item.moved(fused.mapping) for item in node.items)
         emit = self._emit(node)
-        if not (emit.empty and (keys or any(call.carried for call in calls))):
+        if not (emit.empty and (keys or any(call.carried or call.interpolated for call in calls))):
             return self._made(recipes.AggregateRecipe(node.schema, spec, keys, calls, emit, fused.live), node, self.lower(fused.node))
-        plain = tuple(replace(call, carried=False) for call in calls)  # so that others can share it
+        plain = tuple(replace(call, carried=False, interpolated=False) for call in calls)  # so that others can share it
         recipe = recipes.AggregateRecipe(node.schema, spec, keys, plain, replace(emit, empty=not keys), fused.live)
-        filled = recipes.GapFillRecipe(node.schema, spec, len(keys), calls)
-        return self._made(filled, node, self._made(recipe, node, self.lower(fused.node)))
+        carrying = tuple(replace(call, interpolated=False) for call in calls)
+        filled = recipes.GapFillRecipe(node.schema, spec, len(keys), carrying)
+        made = self._made(filled, node, self._made(recipe, node, self.lower(fused.node)))
+        between = tuple(len(keys) + place for place, call in enumerate(calls) if call.interpolated)
+        return self._made(recipes.InterpolateRecipe(node.schema, len(keys), between), node, made) if between else made
 
     def _emit(self, node: logical.Aggregate) -> recipes.EmitSpec:
         endless = not node.windowed or (found := window_below(node.input)) is None or found.spec.kind is recipes.WindowKind.UNBOUNDED
@@ -244,7 +247,7 @@ class _Lowering:
 
     def _answers_at_close(self, below: logical.Node) -> None:
         """Note that the rows of a window are answered when it closes: those that come after that are late (K4)."""
-        while isinstance(below, logical.Project | logical.Filter):
+        while isinstance(below, logical.Project | logical.Filter | logical.Distinct):
             below = below.input
         self._closing.add(id(below))
 

@@ -244,9 +244,9 @@ class _Writer:
     def _item(self, name: str, item: AggregateCall, argument: str, texts: list[str]) -> list[str]:
         if item.distinct:
             argument = f"DISTINCT {argument}"
-        if item.carried:
+        if item.carried or item.interpolated:
             condition = "" if item.filter is None else f" FILTER (WHERE {texts[item.filter]})"
-            return [name, "locf", f"{item.function}({argument}){condition}"]
+            return [name, "locf" if item.carried else "interpolate", f"{item.function}({argument}){condition}"]
         return [name, item.function, argument, *([] if item.filter is None else [texts[item.filter]])]
 
     def _top(self, node: logical.Top, outer: bool) -> Plan:

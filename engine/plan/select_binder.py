@@ -57,6 +57,7 @@ from millstream.engine.plan.subqueries import (
     shared_window,
     under_window,
 )
+from millstream.engine.plan.table_windows import windowed_again
 from millstream.engine.plan.text import window_text
 from millstream.engine.plan.windows import PER_WINDOW, windowed_times
 from sqlglot import exp
@@ -319,9 +320,12 @@ class SelectBinder:
     # -- with GROUP BY --------------------------------------------------------------------------------------------------------
 
     def _grouped(self, source: BoundFrom) -> Node:
-        if source.per_window:
-            hint = "CREATE STREAM name AS SELECT … with the join, and aggregate over that stream's windows"
-            raise Unsupported("an aggregate over table LEFT JOIN stream [window] is not supported", hint=hint)
+        if source.per_window is not None:
+            if source.per_window.slide_us != source.per_window.range_us:
+                hint = "take tumbling windows, [RANGE d SLIDE d], or leave the table out: FROM stream [window] GROUP BY k EMIT EMPTY"
+                raise Unsupported("an aggregate over table LEFT JOIN stream [window] of windows that overlap is not supported", hint=hint)
+            rows = windowed_again(source.node, source.per_window)
+            source = replace(source, node=rows, scope=Scope(rows.attributes, source.scope.hints))
         window = source.node if isinstance(source.node, Window) else None
         spec = window.spec if window is not None else None
         emit = aggregate_emit(spec, self.emit, self.query.stream)

@@ -1,7 +1,7 @@
 """UNION, INTERSECT and EXCEPT of rows, each once or ALL; columns that meet by name; several groupings in one query (K26).
 
-    a EXCEPT b          ->  Distinct of the rows of a of which a SubqueryJoin says that b has no equal one
-    a EXCEPT ALL b      ->  the same without Distinct, where equal rows of a side are numbered and the number is compared too
+    a EXCEPT b          ->  the different rows of a of which a SubqueryJoin says that b has no equal one, of whose different rows it is told
+    a EXCEPT ALL b      ->  the same of all rows, where equal rows of a side are numbered and the number is compared too
     GROUP BY ROLLUP (k) ->  SELECT … GROUP BY k  UNION ALL  SELECT … GROUP BY ( ), where k is NULL
 
 Over windows the rows of a window are compared with those of the same window of the other side. Rows are equal as keys are (K6, K7).
@@ -79,7 +79,7 @@ def combined(body: SetBody, union: Union, *, finite: bool, bounds: bool) -> Node
         hint = "give both the same window, as in s [RANGE w SLIDE w]; FETCH takes any rows; or WHERE k IN (SELECT …) of a table"
         raise _refused(body, "without a window", hint)
     width = len(sides[0].attributes)
-    left, right = (_numbered(side, spec) for side in sides) if body.keeps_all else sides
+    left, right = (_numbered(side, spec) if body.keeps_all else _each_once(side, spec) for side in sides)
     keys = tuple(JoinKey(a.reference(i), right.attributes[i].reference(i), True) for i, a in enumerate(left.attributes))
     joined = SubqueryJoin(
         attributes=(*(at_close(left.attributes, spec) if shared else left.attributes), found_column()),
@@ -93,7 +93,7 @@ def combined(body: SetBody, union: Union, *, finite: bool, bounds: bool) -> Node
     found = joined.attributes[last].reference(last)
     kept = filtered(joined, [found if body.operator == "intersect" else build.call("not", [found])])
     rows = Project(attributes=joined.attributes[:width], input=kept, expressions=passing(joined.attributes[:width]))
-    return _without_bounds(rows if body.keeps_all else _each_once(rows, spec), dropped=shared and not bounds)
+    return _without_bounds(rows, dropped=shared and not bounds)
 
 
 def _numbered(side: Node, spec: WindowSpec | None) -> Node:

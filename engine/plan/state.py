@@ -11,6 +11,7 @@ from millstream.engine.language import recipes
 from millstream.engine.language.recipes import EmitKind, Recipe, WindowKind, WindowSpec
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.sketches.contract import SKETCHED, synopsis_kind
+from millstream.engine.windows.early import EMPTY_WINDOWS_MAX
 
 ENDLESS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 
@@ -79,6 +80,8 @@ def state_bound(recipe: Recipe) -> str | None:
         return _aggregate_state(recipe)
     if isinstance(recipe, recipes.GapFillRecipe):
         return "each key that ever had a row: GROWS WITH THE NUMBER OF KEYS"
+    if isinstance(recipe, recipes.InterpolateRecipe):
+        return f"the rows of each key since its last value, of {EMPTY_WINDOWS_MAX:,} windows at most"
     if isinstance(recipe, recipes.WindowRecipe):
         if not recipe.changes and recipe.window.kind is not WindowKind.SESSION:
             return None  # each row leaves at once

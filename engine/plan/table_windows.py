@@ -22,6 +22,13 @@ from millstream.engine.plan.join_conditions import KeyExpressions, key_type, shi
 from millstream.engine.plan.windows import bounds_of, output_time_known, windowed_times
 
 
+def windowed_again(node: logical.Node, spec: WindowSpec) -> logical.Window:
+    """Return the join as rows in its tumbling windows, with the same attributes, so that an aggregate answers for each."""
+    kept = node.attributes[:-2]
+    rows = logical.Project(attributes=kept, input=node, expressions=tuple(a.reference(i) for i, a in enumerate(kept)))
+    return logical.Window(attributes=kept + bounds_of(None), input=rows, spec=spec)
+
+
 def one_key(keys: list[KeyExpressions]) -> KeyExpressions | None:
     """Return the equality that such a join needs, of a plain column of the table, in whose type both are compared; None for others."""
     if len(keys) != 1 or keys[0].null_safe or not isinstance(keys[0].left, ColumnRef) or key_type(keys[0]) != keys[0].left.type:
@@ -99,7 +106,7 @@ def _missing(table: logical.TableScan, windowed: logical.Window, key: KeyExpress
 
 
 def _plain(joined: logical.Node, attributes: logical.Attributes, expressions: tuple[Expression, ...]) -> logical.Project:
-    """Return the projection; the bounds are columns like others, as no aggregate may follow."""
+    """Return the projection; the bounds are columns like others."""
     return logical.Project(attributes=tuple(replace(a, role=logical.Role.PLAIN) for a in attributes), input=joined, expressions=expressions)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateQuery, InsertSelect, InsertValues, SelectStatement
 from millstream.engine.plan.insert import bind_rows
+from millstream.engine.plan.logical import change_position
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.server.host import running
 from millstream.server.host.lifecycle import Verb
@@ -80,6 +81,9 @@ def insert_select(
     planned = running.plan(host, statement.query, options or {}, statement.text, widths)
     _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
     into, names = target.table or target.definition, [c.text for c in statement.columns]
+    if target.table is not None and change_position(planned.bound.root.attributes) is not None:
+        hint = "CREATE MATERIALIZED VIEW name AS SELECT … holds them as a table does; EMIT FINAL or a window gives rows that only come"
+        raise Unsupported(f"INSERT INTO table {target.name} of rows that change is not supported", hint=hint)
     if context.restoring and not names:  # it took the columns that the stream had then
         names = list(into.schema.names[: len(planned.physical.schema)])
     assignment = ColumnAssignment(into, names, planned.physical.schema)

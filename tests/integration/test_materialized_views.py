@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
 from millstream.client.gateway.postgres.messages import SimpleQuery
+from millstream.server.run.embedded import Replay, run_replay
 
 from tests.support.gateways import Gateway, tags, values
 from tests.support.gateways import run as run_gateway
@@ -251,3 +253,10 @@ def test_postgresql_reads_a_view_as_a_table() -> None:
         await peer.close()
 
     run_gateway(test)
+
+
+def test_rows_that_change_do_not_enter_a_table() -> None:
+    script = "CREATE STREAM s (k TEXT, v INT); CREATE TABLE t (k TEXT, n BIGINT, word TEXT, PRIMARY KEY (k));"
+    outcome = run_replay(Replay(f"{script} INSERT INTO t SELECT k, COUNT(*) AS n FROM s GROUP BY k"))
+    assert outcome.failure is not None
+    assert re.search("INSERT INTO table t of rows that change.*CREATE MATERIALIZED VIEW", outcome.failure)

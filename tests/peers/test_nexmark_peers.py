@@ -14,14 +14,14 @@ from tests.peers.flink_nexmark import queries
 from tests.peers.nexmark import FLINK, NOT_IN_FLINK, OURS, READS, STREAMS, Ours, read, table, write
 
 
-def test_the_files_hold_the_events_in_their_order_and_are_read_a_chunk_at_a_time(tmp_path: Path) -> None:
+def test_the_files_hold_the_events_in_their_order_and_are_read_part_by_part(tmp_path: Path) -> None:
     events = CHUNK_EVENTS + 500
     write(tmp_path, events, 3)
     chunks = [dict(chunk.items()) for chunk in Generator(events, 3).chunks()]
     for stream in STREAMS:
         made = [chunk[stream] for chunk in chunks]
-        found = list(read(tmp_path, stream, made[0].schema))
-        assert [batch.num_rows for batch in found] == [batch.num_rows for batch in made]
+        found = list(read(tmp_path, stream, made[0].schema, 3))
+        assert 3 <= len(found) <= 4
         assert pa.Table.from_batches(found).cast(made[0].schema).equals(pa.Table.from_batches(made))
 
 

@@ -84,6 +84,7 @@ CASES: Mapping[str, str] = {
     "every": f"SELECT k, COUNT(*) AS n FROM s {HOPPING} GROUP BY k EMIT EVERY 3 MICROSECONDS",
     "empty": f"SELECT COUNT(*) AS n FROM s {TUMBLING} WHERE k = 1 EMIT EMPTY",
     "empty_keys": f"SELECT k, COUNT(*) AS n, LOCF(MAX(t)) AS h FROM s {TUMBLING} GROUP BY k EMIT EMPTY",
+    "interpolated": f"SELECT k, COUNT(*) AS n, INTERPOLATE(AVG(v)) AS h FROM s {TUMBLING} GROUP BY k EMIT EMPTY",
     "landmark": "SELECT COUNT(*) AS n FROM s [LANDMARK] EMIT EVERY 5 MICROSECONDS",
     "sessions_every": "SELECT k, SUM(v) AS n FROM s [SESSION 4 MICROSECONDS] GROUP BY k EMIT EVERY 3 MICROSECONDS",
     "windows_changes": f"SELECT k, SUM(v) AS n FROM s {HOPPING} GROUP BY k EMIT CHANGES",

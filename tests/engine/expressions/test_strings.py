@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import BIGINT, DOUBLE, INT, NULL, TEXT, decimal
 from millstream.engine.expressions.build import call
+from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.ir import Literal
+from millstream.engine.expressions.kernel import EvaluationContext
+from millstream.protocol.values import arrow_functions as pc
 
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("abAB é字\U0001f600,%_"), max_size=8), st.sampled_from(["", "a,b,,c", "  x  "]))
 
@@ -118,3 +121,18 @@ def test_position_takes_the_part_first(table: Any, run: Any) -> None:
     rows = table((TEXT, ["b"]), (TEXT, ["abc"]))
     assert run(call("position", rows.refs), rows).values == [2]
     assert run(call("strpos", [rows.refs[1], rows.refs[0]]), rows).values == [2]
+
+
+def test_parts_of_the_same_texts_are_cut_once_and_other_texts_and_delimiters_by_themselves(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = table((TEXT, ["a,b;c", None, "d"]), (TEXT, ["x;y", "z", ""]))
+    cuts: list[str] = []
+    split = pc.split_pattern
+    monkeypatch.setattr(pc, "split_pattern", lambda texts, delimiter: cuts.append(delimiter) or split(texts, delimiter))
+    asked = [(0, ",", 1), (0, ",", 2), (0, ";", -1), (1, ";", 2), (1, ";", 1)]
+    kernels = [compile_expression(call("split_part", [rows.refs[c], Literal(TEXT, d), Literal(INT, n)])) for c, d, n in asked]
+    context = EvaluationContext()
+    found = [kernel(rows, context).values.to_pylist() for kernel in kernels]
+    assert found == [["a", None, "d"], ["b;c", None, ""], ["c", None, "d"], ["y", "", ""], ["x", "z", ""]]
+    assert cuts == [",", ";", ";"]

@@ -118,8 +118,8 @@ JOIN = "SELECT tab.k FROM tab LEFT JOIN s [RANGE 5 SECONDS SLIDE 5 SECONDS]"
         (f"{JOIN} ON tab.k = s.k AND tab.label = s.name", "takes one equality, and conditions on the stream alone"),
         (f"{JOIN} ON tab.k = s.k JOIN r ON r.k = tab.k WITHIN 1 SECOND", "a further join.*derived stream"),
         (
-            "SELECT COUNT(*) FROM tab LEFT JOIN s [RANGE 5 SECONDS SLIDE 5 SECONDS] ON tab.k = s.k",
-            "an aggregate over.*CREATE STREAM name AS",
+            "SELECT COUNT(*) FROM tab LEFT JOIN s [RANGE 5 SECONDS SLIDE 1 SECOND] ON tab.k = s.k",
+            "an aggregate over.*windows that overlap.*take tumbling windows",
         ),
     ],
 )

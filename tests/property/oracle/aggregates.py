@@ -189,6 +189,26 @@ def _gathered(pairs: list[Pair]) -> list[Any] | None:
     return [x for x, y in pairs if y is None] + [x for x, _ in given] or None
 
 
+def _joined(pairs: list[Pair]) -> str | None:
+    """Join the first of each pair in the order of the second, rising, NULLs last."""
+    known = [pair for pair in pairs if pair[0] is not None]
+    given = sorted((pair for pair in known if pair[1] is not None), key=lambda pair: Order(pair[1]))
+    return "|".join([x for x, _ in given] + [x for x, y in known if y is None]) if known else None
+
+
+def _mean_of(pairs: list[Pair], place: int) -> Any:
+    exact = [Fraction(pair[place]) for pair in pairs]
+    return Near(float(sum(exact) / len(exact)), 1e-9 * max(abs(float(v)) for v in exact)) if exact else None
+
+
+def _near_product(pairs: list[Pair], place: int) -> Any:
+    if not pairs:
+        return None
+    yy, xx, xy = _products(pairs)
+    scale = max(abs(float(v)) for pair in pairs for v in pair)
+    return Near(float((yy, xx, xy)[place]), 1e-9 * scale * scale * len(pairs))
+
+
 def _first_of_each(values: list[Any]) -> list[Any]:
     found: dict[Any, Any] = {}
     for value in values:
@@ -203,7 +223,7 @@ def random_aggregate(choice: random.Random, maker: Maker, plain: bool = False) -
     condition = maker.condition(1) if choice.random() < 0.25 else None
     tail = f" FILTER (WHERE {condition.sql})" if condition is not None else ""
     if not plain and choice.random() < 0.2:
-        return _random_pair(choice, maker, condition, tail)
+        return _of_pair(choice, maker, condition, tail)
     if name == "COUNT" and choice.random() < 0.4:
         argument: Expr | None = None
         head = "COUNT(*)"
@@ -230,8 +250,13 @@ def random_aggregate(choice: random.Random, maker: Maker, plain: bool = False) -
     return Aggregate(head + tail, result(kind), value)
 
 
-def _random_pair(choice: random.Random, maker: Maker, condition: Expr | None, tail: str) -> Aggregate:
-    """One aggregate of two arguments."""
+def random_pair(choice: random.Random, maker: Maker) -> Aggregate:
+    """One aggregate of two arguments, perhaps with FILTER."""
+    condition = maker.condition(1) if choice.random() < 0.25 else None
+    return _of_pair(choice, maker, condition, f" FILTER (WHERE {condition.sql})" if condition is not None else "")
+
+
+def _of_pair(choice: random.Random, maker: Maker, condition: Expr | None, tail: str) -> Aggregate:
     name = choice.choice([*_OF_PAIRS])
     kinds, other_kinds, function = _OF_PAIRS[name]
     one, other = (maker.make(choice.choice(given), choice.choice([0, 0, 1])) for given in (kinds, other_kinds))
@@ -247,7 +272,7 @@ def _same(kind: str) -> str:
     return "" if kind == BOOLEAN else kind
 
 
-_KEEP_NULLS = {"FIRST({})", "LAST({})", "ARRAY_AGG({})", "ARRAY_AGG({} ORDER BY {} DESC)"}
+_KEEP_NULLS = {"FIRST({})", "LAST({})", "ARRAY_AGG({})", "ARRAY_AGG({} ORDER BY {} DESC)", "STRING_AGG({}, '|' ORDER BY {})"}
 _ALL = (*ORDERED, BOOLEAN)
 _MAKERS: dict[str, tuple[tuple[str, ...], Callable[[str], str], Callable[[list[Any]], Any]]] = {
     "COUNT": (_ALL, lambda k: BIGINT, len),
@@ -279,8 +304,13 @@ _OF_PAIRS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Callable[[list[Pair
     "ARG_MIN({}, {})": (_ALL, ORDERED, lambda pairs: _arg_extreme(pairs, False)),
     "ARG_MAX({}, {})": (_ALL, ORDERED, lambda pairs: _arg_extreme(pairs, True)),
     "ARRAY_AGG({} ORDER BY {} DESC)": (_ALL, ORDERED, _gathered),
+    "STRING_AGG({}, '|' ORDER BY {})": ((TEXT,), ORDERED, lambda pairs: _joined(pairs)),
     "COVAR_POP({}, {})": (EXACT_KINDS, EXACT_KINDS, lambda pairs: _covariance(pairs, False)),
     "COVAR_SAMP({}, {})": (EXACT_KINDS, EXACT_KINDS, lambda pairs: _covariance(pairs, True)),
     "CORR({}, {})": (EXACT_KINDS, EXACT_KINDS, _correlation),
     "REGR_COUNT({}, {})": (EXACT_KINDS, EXACT_KINDS, len),
+    "REGR_AVGX({}, {})": (EXACT_KINDS, EXACT_KINDS, lambda pairs: _mean_of(pairs, 1)),
+    "REGR_AVGY({}, {})": (EXACT_KINDS, EXACT_KINDS, lambda pairs: _mean_of(pairs, 0)),
+    "REGR_SXX({}, {})": (EXACT_KINDS, EXACT_KINDS, lambda pairs: _near_product(pairs, 1)),
+    "REGR_SXY({}, {})": (EXACT_KINDS, EXACT_KINDS, lambda pairs: _near_product(pairs, 2)),
 }

@@ -39,9 +39,9 @@ class Feed:
 END = 10**9
 
 
-def source(name: str, columns: Columns, arrivals: Sequence[tuple[str, Row]], delay: int) -> Feed:
-    """A stream: W is the greatest event time less the delay, after each row."""
-    feed, watermark = Feed(name, columns), -math.inf
+def source(name: str, columns: Columns, arrivals: Sequence[tuple[str, Row]], delay: int, watermark: float = -math.inf) -> Feed:
+    """A stream: W is the greatest event time less the delay, after each row; `watermark` is what it was before."""
+    feed = Feed(name, columns, [Event(-1, [], watermark)])
     for seq, (stream, row) in enumerate(arrivals):
         if stream == name:
             time = row["ts"] * SECOND

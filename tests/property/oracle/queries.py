@@ -6,13 +6,15 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from tests.property.oracle import windows
-from tests.property.oracle.aggregates import Aggregate, random_aggregate
+from tests.property.oracle.aggregates import Aggregate, Near, random_aggregate, random_pair
 from tests.property.oracle.expressions import Columns, Expr, Maker
 from tests.property.oracle.feeds import Event, Feed, Row
-from tests.property.oracle.values import SECOND, TIMESTAMP, TYPES, Order, key_of
+from tests.property.oracle.functions import FunctionMaker
+from tests.property.oracle.values import BYTES, SECOND, TIME, TIMESTAMP, TYPES, Order, key_of
 from tests.property.oracle.windows import Seen
 
 ZONES = ("America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao_Paulo", "Europe/Berlin", "UTC")
@@ -20,7 +22,10 @@ ZONES = ("America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao
 
 @dataclass
 class Expected:
-    """A query and its answer: `rows` in order unless `ordered` is false, `late` where it can be said, `sums` when changes add up."""
+    """A query and its answer: `rows` in order unless `ordered` is false, `late` where it can be said, `sums` when changes add up.
+
+    `name` is that of a query among the definitions. With `added` the answer is a change log, and `rows` are what it adds up to.
+    """
 
     sql: str
     rows: list[list[Any]]
@@ -28,6 +33,8 @@ class Expected:
     late: int | None = None
     sums: bool = False
     shape: str = ""
+    name: str = ""
+    added: bool = False
 
 
 @dataclass
@@ -255,6 +262,60 @@ def selection(choice: random.Random, feed: Feed, *, ordered: bool = True) -> Exp
     return Expected(f"SELECT {select} FROM {feed.sql}{tail}", rows, ordered, 0 if ordered else None, False, "selection")
 
 
+def functions_query(choice: random.Random, feed: Feed) -> Expected:
+    """Calls of functions, in the select list, in WHERE and as keys."""
+    maker = FunctionMaker(choice, feed.columns)
+    outputs = [maker.any() for _ in range(choice.randint(1, 4))]
+    plain = [o for o in outputs if o.type in TYPES]
+    if plain and choice.random() < 0.3:
+        return _counted_by(feed, plain[0])
+    where = Maker(choice, feed.columns).condition(1) if choice.random() < 0.3 else None
+    return _selected(feed, outputs, where, "functions")
+
+
+def bytes_and_times_query(choice: random.Random, feed: Feed) -> Expected:
+    """Expressions of BYTES, TIME and months, in the select list and as keys."""
+    maker = Maker(choice, feed.columns)
+    outputs = [maker.make(choice.choice([BYTES, TIME, TIMESTAMP]), 2) for _ in range(choice.randint(1, 4))]
+    if choice.random() < 0.3:
+        return _counted_by(feed, outputs[0])
+    return _selected(feed, outputs, maker.condition(2) if choice.random() < 0.5 else None, "bytes and times")
+
+
+def _selected(feed: Feed, outputs: list[Expr], where: Expr | None, shape: str) -> Expected:
+    rows = [[o.value(r) for o in outputs] for r in feed.rows() if where is None or where.value(r) is True]
+    select = ", ".join(f"{o.sql} AS x{i}" for i, o in enumerate(outputs))
+    return Expected(f"SELECT {select} FROM {feed.sql}{f' WHERE {where.sql}' if where is not None else ''}", rows, shape=shape)
+
+
+def _counted_by(feed: Feed, key: Expr) -> Expected:
+    """How often each value of an expression came."""
+    counts: dict[Any, list[Any]] = {}
+    for row in feed.rows():
+        value = key.value(row)
+        counts.setdefault(key_of(value), [value, 0])[1] += 1
+    sql = f"SELECT {key.sql} AS k, COUNT(*) AS n FROM {feed.sql} GROUP BY {key.sql} EMIT FINAL"
+    return Expected(sql, list(counts.values()), False, None, True, "counted by an expression")
+
+
+def whole_query(choice: random.Random, feed: Feed) -> Expected:
+    """Aggregates of everything, at the end."""
+    return grouped_query(choice, feed, random_window(choice, feed, "none"))
+
+
+def pairs_in_windows(choice: random.Random, feed: Feed) -> Expected:
+    """Aggregates of two arguments and of an order of their own, in windows of every kind that has bounds."""
+    window = random_window(choice, feed, choice.choice(["tumbling", "hopping", "session", "cumulate", "sliding", "rows"]))
+    maker = Maker(choice, feed.columns)
+    keys = choice.sample([n for n, _ in feed.columns if n not in ("ts", "n")], choice.choice([0, 1]))
+    items = [random_pair(choice, maker) for _ in range(choice.randint(1, 3))]
+    answer = _Asked(window, keys, items, None, None, None, "").answer(Feed("", feed.columns, feed.events))
+    select = [*keys, *(f"{item.sql} AS x{i}" for i, item in enumerate(items))]
+    rows = [[row[n] for n in (*keys, *(f"x{i}" for i in range(len(items))))] for _, _, row in answer]
+    tail = f" GROUP BY {', '.join(keys)}" if keys else ""
+    return Expected(f"SELECT {', '.join(select)} FROM {from_item(window, feed)}{tail}", rows, shape=f"pairs in {window.kind}")
+
+
 def distinct_query(choice: random.Random, feed: Feed) -> Expected:
     """SELECT DISTINCT of some columns, of the whole stream or of each window."""
     names = choice.sample([n for n, _ in feed.columns if n not in ("ts", "n")], 2)
@@ -376,7 +437,10 @@ def empty_query(choice: random.Random, feed: Feed) -> Expected:
 
 
 def empty_keys_query(choice: random.Random, feed: Feed) -> Expected:
-    """EMIT EMPTY with a key: from its first window on each key has a row in every window that W passes, LOCF its last value (K6)."""
+    """EMIT EMPTY with a key: from its first window on each key has a row in every window that W passes (K6).
+
+    LOCF is the key's last value; INTERPOLATE lies between it and its next one, for which the row waits.
+    """
     size, slide = choice.randint(1, 12), choice.randint(1, 12)
     window = choice.choice([hopping_window(choice, "hopping", size, slide), cumulating_window(choice)])
     names = [n for n, t in feed.columns if t in ("TEXT", "INT", "BOOLEAN") and n != "n"]
@@ -388,7 +452,11 @@ def empty_keys_query(choice: random.Random, feed: Feed) -> Expected:
     maker, key = Maker(choice, feed.columns), choice.choice(names)
     where = maker.condition(2) if choice.random() < 0.3 else None
     items = [random_aggregate(choice, maker, True) for _ in range(choice.randint(1, 3))]
-    carried = [choice.random() < 0.5 for _ in items]
+    words = [choice.choice(["", "LOCF"]) for _ in items]
+    for _ in range(choice.choice([0, 0, 1, 2])):
+        number = maker.make(choice.choice(["INT", "BIGINT"]), 1)
+        items.append(Aggregate(f"AVG({number.sql})", "", lambda rows, number=number: _mean([number.value(r) for r in rows])))
+        words.append("INTERPOLATE")
     passing = [one for one in arrived if where is None or where.value(one[2]) is True]
     times = [time for time, _, _ in arrived]
     bounds = sorted({b for time in range(min(times), max(times) + 1, SECOND) for b in window.assign(time)}, key=lambda b: (b[1], b[0]))
@@ -405,10 +473,36 @@ def empty_keys_query(choice: random.Random, feed: Feed) -> Expected:
             of_key = [row for _, _, row in sorted(inside, key=lambda one: one[:2]) if row[key] == value and type(row[key]) is type(value)]
             before = last.setdefault(value, [None] * len(items))
             found = [item.value(of_key) for item in items]
-            found = [b if f is None and c else f for f, b, c in zip(found, before, carried, strict=True)]
+            found = [b if f is None and w == "LOCF" else f for f, b, w in zip(found, before, words, strict=True)]
             last[value] = found
             rows.append([start, end, value, *found])
-    calls = [f"LOCF({item.sql})" if c else item.sql for item, c in zip(items, carried, strict=True)]
+    rows = _interpolated(rows, [3 + place for place, word in enumerate(words) if word == "INTERPOLATE"])
+    calls = [f"{word}({item.sql})" if word else item.sql for item, word in zip(items, words, strict=True)]
     select = ", ".join(["window_start", "window_end", f"{key} AS k", *(f"{call} AS x{i}" for i, call in enumerate(calls))])
     tail = ("" if where is None else f" WHERE {where.sql}") + f" GROUP BY {key}"
     return Expected(f"SELECT {select} FROM {from_item(window, feed)}{tail} EMIT EMPTY", rows, shape=f"empty by key {window.kind}")
+
+
+def _mean(values: list[Any]) -> float | None:
+    known = [v for v in values if v is not None]
+    return float(Fraction(sum(known), len(known))) if known else None
+
+
+def _interpolated(rows: list[list[Any]], columns: list[int]) -> list[list[Any]]:
+    """Fill the columns of rows (start, end, key, …) and put each where it is known: at the row of its key that brings the last of them."""
+    made, moments = [list(row) for row in rows], list(range(len(rows)))
+    for column in columns:
+        for place, row in enumerate(rows):
+            own = [p for p, other in enumerate(rows) if other[2] == row[2] and type(other[2]) is type(row[2])]
+            before = [p for p in own if p < place and rows[p][column] is not None]
+            behind = [p for p in own if p > place and rows[p][column] is not None]
+            if row[column] is not None:
+                made[place][column] = Near(row[column], 0.0)
+            elif before and not behind:
+                moments[place] = len(rows)
+            elif before:
+                (one, other), moments[place] = (before[-1], behind[0]), max(moments[place], behind[0])
+                share = (row[1] - rows[one][1]) / (rows[other][1] - rows[one][1])
+                low, high = rows[one][column], rows[other][column]
+                made[place][column] = Near(low + (high - low) * share, 1e-9 * max(abs(low), abs(high)))
+    return [made[place] for place in sorted(range(len(rows)), key=lambda place: (moments[place], place))]

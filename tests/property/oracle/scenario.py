@@ -64,8 +64,13 @@ class Scenario:
         if places is not None:
             self.arrivals = [a for place, a in enumerate(self.arrivals) if place in places]
 
+    def named(self) -> list[tuple[str, Expected]]:
+        """The queries with the names of their results."""
+        bare = iter(range(1, len(self.queries) + 1))
+        return [(query.name or f"q{next(bare)}", query) for query in self.queries]
+
     def script(self) -> str:
-        return ";\n".join([*self.definitions, *(q.sql for q in self.queries)]) + ";\n"
+        return ";\n".join([*self.definitions, *(q.sql for q in self.queries if not q.name)]) + ";\n"
 
     def timeline(self) -> str:
         lines = []
@@ -128,9 +133,8 @@ def _plain(column: pa.Array) -> list[Any]:
 def late_of(outcomes: ReplayOutcome, name: str) -> int | None:
     """How many rows a query called late; None when some failed, as a row that is both counts as failed."""
     words = [w for m in outcomes.messages if m.startswith(f"{name}: ") for w in m.split(": ", 1)[1].split(", ")]
-    if any(w.endswith("failed") for w in words):
-        return None
-    return sum(int(w.split()[0]) for w in words if w.endswith(" late") and "partly" not in w)
+    counts = {what.removesuffix("s"): int(count) for count, what in (w.split(" ", 1) for w in words)}
+    return None if "failed row" in counts else counts.get("late row", 0)
 
 
 def _row_matches(expected: Sequence[Any], found: Sequence[Any]) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from millstream.server.run.embedded import Replay, run_replay
 
-from tests.property.oracle.scenario import Scenario, Way, rows_of
-from tests.property.test_differential import SHAPES, failing
+from tests.property.oracle.scenario import Scenario, Way, rows_of, summed
+from tests.property.oracle.shapes import SHAPES, failing
 from tests.support.worker_pools import Pool, kills, moves, replays_served_by
 
 
@@ -30,7 +30,8 @@ def scenario_of(shape: str, seed: int, queries: int = 4) -> Scenario:
 def answers(scenario: Scenario, way: Way) -> list[list[str]]:
     outcomes = scenario.run(way)
     assert outcomes.failure is None, outcomes.failure
-    return [[repr(r) for r in rows_of(outcomes, f"q{i + 1}")] for i in range(len(scenario.queries))]
+    found = [(rows_of(outcomes, name), query.added) for name, query in scenario.named()]
+    return [[repr(r) for r in (sorted(summed(rows), key=repr) if added else rows)] for rows, added in found]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
