@@ -444,13 +444,15 @@ def table_below(node: Node) -> TableScan | None:
 
 
 IN_PLACE_OF = {
-    "a subquery": "join the two: JOIN (SELECT DISTINCT k FROM b) q ON a.k = q.k, for NOT EXISTS with LEFT JOIN and WHERE q.k IS NULL",
+    "a subquery": "join tables and views: JOIN (SELECT DISTINCT k FROM b) q ON a.k = q.k, for NOT EXISTS with LEFT JOIN and WHERE q.k IS NULL; "
+    "a stream's rows may ask a table, not a view",
     "ORDER BY … LIMIT": "write ORDER BY … LIMIT n, without WITH TIES",
     "RANK": "ROW_NUMBER() OVER ( ) <= n works",
     "DENSE_RANK": "ROW_NUMBER() OVER ( ) <= n works",
     "UNION": "write SELECT DISTINCT … FROM (SELECT … UNION ALL SELECT …) q",
-    "INTERSECT": "write a JOIN (SELECT DISTINCT … FROM b) q ON …",
-    "EXCEPT": "write a LEFT JOIN (SELECT DISTINCT … FROM b) q ON … WHERE q.k IS NULL",
+    "INTERSECT": "of a stream and a table write WHERE k IN (SELECT k FROM b), of others a JOIN (SELECT DISTINCT … FROM b) q ON …",
+    "EXCEPT": "of a stream and a table write WHERE k NOT IN (SELECT k FROM b), of others a LEFT JOIN (SELECT DISTINCT … FROM b) q ON … "
+    "WHERE q.k IS NULL",
 }  # what says the same of rows that change
 
 

@@ -87,6 +87,8 @@ class OverBinder:
         falls = isinstance(keys[0], exp.Ordered) and bool(keys[0].args.get("desc"))
         if len(keys) > 1 or falls or attribute is None or time is None or time.least_us != time.most_us:
             hint = f"write ORDER BY {self._time_name()}; the rows of a window are ranked by anything, with ROW_NUMBER"
+            if not any(a.time is not None for a in self._scope.attributes):
+                hint = "a table has no event time; join it with itself: SELECT a.x, SUM(b.v) FROM t a JOIN t b ON b.x <= a.x GROUP BY a.x"
             raise located(Unsupported(f"{name.upper()} OVER ( ) looks at rows in order of event time only", hint=hint), keys[0])
         return attribute.time_unit_us if attribute.type.is_integer else None
 
