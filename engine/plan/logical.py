@@ -444,8 +444,8 @@ def table_below(node: Node) -> TableScan | None:
 
 
 IN_PLACE_OF = {
-    "a subquery": "join tables and views: JOIN (SELECT DISTINCT k FROM b) q ON a.k = q.k, for NOT EXISTS with LEFT JOIN and WHERE q.k IS NULL; "
-    "a stream's rows may ask a table, not a view",
+    "a subquery": "join tables and views: JOIN (SELECT DISTINCT k FROM b) q ON a.k = q.k, for NOT EXISTS with LEFT JOIN and "
+    "WHERE q.k IS NULL; a stream's rows may ask a table, not a view",
     "ORDER BY … LIMIT": "write ORDER BY … LIMIT n, without WITH TIES",
     "RANK": "ROW_NUMBER() OVER ( ) <= n works",
     "DENSE_RANK": "ROW_NUMBER() OVER ( ) <= n works",
