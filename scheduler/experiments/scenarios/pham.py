@@ -146,10 +146,10 @@ def class_claims(found: Sequence[Told]) -> list[Claim]:
 def dilos_claims(found: Sequence[Told]) -> list[Claim]:
     """d-dilos: nobody sheds; the order of classes is kept."""
     lost, times = losses(found), responses(found)
-    start, after = ([one.get(name, one["loss"]) for one in found] for name in ("loss_at_start", "loss_after"))
+    parts = [[one[name] for one in found] for name in ("loss_at_start", "loss_after") if all(name in one for one in found)]
+    note = f"in the first {START_S:.0f} s {percents(parts[0])}, after them {percents(parts[1])}" if len(parts) == 2 else ""
     return [
-        Claim("with DILoS nobody sheds (less than half a percent)", "0 / 0 / 0%", percents(lost), max(lost) < 0.005,
-              f"in the first {START_S:.0f} s {percents(start)}, after them {percents(after)}"),
+        Claim("with DILoS nobody sheds (less than half a percent)", "0 / 0 / 0%", percents(lost), max(lost) < 0.005, note),
         within("mean response time of class 3, ms", 43.0, times[2]),
         Claim("the more important class has the shorter response time", "4.3 / 4.4 / 43 ms", spelled(times, " ms"),
               times[0] < times[1] < times[2]),
