@@ -188,7 +188,7 @@ class Config:
         20_000,
         "limits",
         "Messages without rows (pings, statements, credits) that the server handles each second, in addition to the small "
-        "allowance of each peer. Peers that send more wait.",
+        "allowance of each peer. Four rows that are refused count as one. Peers that send more wait.",
         least=100,
     )
     frame_s: float = setting(
