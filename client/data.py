@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TRAIN_BYTES_MAX = 4 * 1024 * 1024  # large enough that a train's fixed costs vanish, small enough that four fit a default credit
-ROWS_PER_MESSAGE = 250
+ROWS_PER_MESSAGE = 1_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INSTANTS = ("TIMESTAMP", "DATE", "TIME", "INTERVAL")
 NUMBERS = (int, float)

@@ -93,6 +93,7 @@ def name_of(recipe: recipes.Recipe) -> str:
         recipes.DistinctRecipe: "DISTINCT",
         recipes.UnnestRecipe: "UNNEST",
         recipes.GapFillRecipe: "EMIT EMPTY with keys",
+        recipes.InterpolateRecipe: "INTERPOLATE",
         recipes.TopRecipe: "ORDER BY LIMIT",
         recipes.RankRecipe: "rank",
         recipes.RunningTopRecipe: "ROW_NUMBER without a window",
