@@ -1,4 +1,4 @@
-"""`millstream top`: what the server does, as it does it."""
+"""`millstream top`: what the server does, as it does it; `--once`: the panes one below the other, for scripts and pipes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
+from millstream.client import figures
 from millstream.client.commands.common import Seconds, connection_options
-from millstream.client.top.model import Look, board, look, typed_rows
+from millstream.client.render import aligned, fitted
+from millstream.client.top.model import Board, Look, Pane, board, look, typed_rows
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
@@ -29,8 +32,6 @@ def command(every: float, once: bool, connect: Callable[[], Client]) -> None:
     source = Server(connect)
     try:
         if once or not sys.stdout.isatty():
-            from millstream.client.top.plain import plain
-
             width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
             click.echo(plain(board(source.look()), source.server, width), nl=False)
             return
@@ -72,3 +73,26 @@ class Server:
         """Close the connection, if there is one."""
         if self._client is not None:
             self._client.close()
+
+
+def plain(board: Board, server: str, width: int | None = None) -> str:
+    """Return the board as text without colours. Columns of which nothing is known, as rates after one look, are left out.
+
+    Nothing is cut off, unless a `width` is given: then texts are cut and columns left out that have no room, and it says which.
+    """
+    parts = [f"{server}\n", f"policy {board.policy}\n"]
+    parts += [f"\n{pane.title.upper()}\n{_table(pane, width)}" for pane in board.panes.values() if pane.rows]
+    return "".join(parts)
+
+
+def _table(pane: Pane, width: int | None) -> str:
+    rows = [cells for _, cells in pane.shown() if any(cell != figures.UNKNOWN for cell in cells[1:])]
+    known = [place for place in range(len(pane.columns)) if any(row[place] != figures.UNKNOWN for row in rows)]
+    heads = [(pane.columns[place].title, pane.columns[place].to_the_right) for place in known]
+    cells = [[row[place] for place in known] for row in rows]
+    if width is None:
+        return "\n".join(aligned(heads, cells)) + "\n"
+    lines, left_out = fitted(heads, cells, width)
+    if left_out:
+        lines += wrap(f"no room for {', '.join(left_out)}", width)
+    return "\n".join(lines) + "\n"

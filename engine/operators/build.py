@@ -43,7 +43,7 @@ _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.StandingRowsRecipe: "table_changes:StandingRows",
     recipes.KeptRowsRecipe: "table_changes:KeptRows",
     recipes.GapFillRecipe: "gap_fill:GapFill",
-    recipes.InterpolateRecipe: "gap_fill:Interpolate",
+    recipes.InterpolateRecipe: "interpolate:Interpolate",
     recipes.DistinctRecipe: "distinct:Distinct",
     recipes.TopRecipe: "ordered_rows:Top",
     recipes.LagRecipe: "lag:Lag",

@@ -366,6 +366,10 @@ class Session:
         window = self.connection.subscription_window(subscription)
         return window is not None and window.allows(rows)
 
+    def in_turn(self, call: Callable[[int], None]) -> None:
+        """Make a call with the time (ns) in a later turn of the loop, behind those of others."""
+        self.application.turns.add(lambda: call(self.application.now_ns()))
+
     def resume_writing(self) -> None:
         """Go on answering, sending results and reading."""
         self.writing_paused = False
@@ -394,10 +398,6 @@ class Session:
             self.send(Failure(told.code, told.message, request, told.hint, told.line, told.column, told.token))
 
     # --- ending ---
-
-    def in_turn(self, call: Callable[[int], None]) -> None:
-        """Make a call with the time (ns) in a later turn of the loop, behind those of others."""
-        self.application.turns.add(lambda: call(self.application.now_ns()))
 
     def replaced(self) -> None:
         """Close: the same client has come back over another connection."""

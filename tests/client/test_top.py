@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from millstream.client import cli, connect, figures
-from millstream.client.commands.top import Server
+from millstream.client.commands.top import Server, plain
 from millstream.client.errors import MillstreamError
 from millstream.client.top.model import Look, board, details, look, operators, typed_rows
-from millstream.client.top.plain import plain
 from millstream.client.top.screen import PaneTable, TopScreen
 from textual.pilot import Pilot
 from textual.widgets import Static
@@ -511,6 +510,6 @@ def test_top_connects_again_when_its_connection_was_cut() -> None:
 
 
 def test_only_the_screen_loads_textual() -> None:
-    code = "import sys, millstream.client.commands.top, millstream.client.top.plain, millstream.client.commands.sql, millstream.server.live"
+    code = "import sys, millstream.client.commands.top, millstream.client.commands.sql, millstream.server.live"
     done = subprocess.run([sys.executable, "-c", f"{code}; print('textual' in sys.modules)"], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import millstream
 import pytest
-from millstream.engine.operators import gap_fill
+from millstream.engine.operators import gap_fill, interpolate
 
 from tests.support.engine_run import SqlEngine
 from tests.support.live_server import rows_of, running
@@ -109,7 +109,7 @@ def test_a_window_behind_interpolated_rows_calls_none_late() -> None:
 
 @pytest.mark.parametrize("train", [1, 2, 4096])
 def test_a_row_waits_for_so_many_windows_and_is_null_then(monkeypatch: pytest.MonkeyPatch, train: int) -> None:
-    monkeypatch.setattr(gap_fill, "EMPTY_WINDOWS_MAX", 3)
+    monkeypatch.setattr(interpolate, "EMPTY_WINDOWS_MAX", 3)
     engine = SqlEngine(STREAM, train=train)
     delta = engine.select(BETWEEN)
     rows = [(1, 1, 2), *((at, 2, 1) for at in range(11, 61, 10)), (61, 1, 14), (71, 2, 1), (81, 1, 10)]
