@@ -172,7 +172,8 @@ class RowCounts:
         cells = batch.cells[rows]
         ordinals = rows + batch.ordinal
         first[cells[::-1]] = ordinals[::-1]  # of several values for one element, NumPy lets the last one stand
-        return cells[first.take(cells) == ordinals]
+        new: Int64Array = cells[first.take(cells) == ordinals]
+        return new
 
     @staticmethod
     def _note_first(batch: Batch, first: Int64Array, new: Int64Array) -> None:
