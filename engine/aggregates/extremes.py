@@ -1,4 +1,7 @@
-"""MIN and MAX. A NaN dominates while it is in the window (K7); text compares by code point."""
+"""MIN and MAX. A NaN dominates while it is in the window (K7); text compares by code point.
+
+And their like of conditions and of integers: BOOL_AND (EVERY), BOOL_OR, BIT_AND, BIT_OR, BIT_XOR, in two's complement. NULLs do not count.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from millstream.engine.aggregates.contract import AggregateFunction, AggregateUs
 from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import DataType, Kind
+from millstream.engine.data.types import BOOLEAN, INT, NULL, DataType, Kind
+from millstream.engine.expressions.signature import Options, Signature, Types, expect_count, refuse_argument
 from millstream.engine.state.forms import state_record
 
 
@@ -68,3 +72,35 @@ def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> 
 
 MIN = AggregateFunction(same_ordered, partial(_states, greatest=False), _column, ignores_distinct=True)
 MAX = AggregateFunction(same_ordered, partial(_states, greatest=True), _column, ignores_distinct=True)
+
+
+def _integer(name: str, types: Types, options: Options) -> Signature:
+    """Take an INT or BIGINT, answer in the same."""
+    expect_count(name, types, 1, 1)
+    type_ = INT if types[0] == NULL else types[0]
+    if not type_.is_integer:
+        refuse_argument(name, 0, type_, "an INT or a BIGINT")
+    return Signature(name, (type_,), type_)
+
+
+def _condition(name: str, types: Types, options: Options) -> Signature:
+    """Take a BOOLEAN, answer in BOOLEAN."""
+    expect_count(name, types, 1, 1)
+    if types[0] not in (BOOLEAN, NULL):
+        refuse_argument(name, 0, types[0], "a condition", "compare it with something, as in x <> 0")
+    return Signature(name, (BOOLEAN,), BOOLEAN)
+
+
+def _merged(argument: DataType, *, operation: str, neutral: int) -> tuple[StateKind, ...]:
+    return (Folding(operation, np.dtype(numpy_dtype(argument)).str, neutral),)
+
+
+def _exact_column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
+    return Column(call.type, states[0])
+
+
+BIT_AND = AggregateFunction(_integer, partial(_merged, operation="bit_and", neutral=-1), _exact_column, ignores_distinct=True)
+BIT_OR = AggregateFunction(_integer, partial(_merged, operation="bit_or", neutral=0), _exact_column, ignores_distinct=True)
+BIT_XOR = AggregateFunction(_integer, partial(_merged, operation="bit_xor", neutral=0), _exact_column)
+BOOL_AND = AggregateFunction(_condition, partial(_merged, operation="minimum", neutral=1), _exact_column, ignores_distinct=True)
+BOOL_OR = AggregateFunction(_condition, partial(_merged, operation="maximum", neutral=0), _exact_column, ignores_distinct=True)

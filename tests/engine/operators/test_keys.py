@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.data.column_keys import KeyEncoder, NumberKey
 from millstream.engine.data.key_maps import ENCODED_ROWS, GONE_PER_KEPT, HashTable, IdPool
-from millstream.engine.data.keys import KeyEncoder, NumberKey, key_encoder
+from millstream.engine.data.keys import PackedKeys, key_encoder
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, DataType, decimal
+from millstream.engine.state import decoding, encoding
 
 from tests.support.engine_run import columns_of, values_of
 
@@ -161,6 +163,77 @@ def test_freed_ids_come_back_in_order() -> None:
     assert IdPool.from_state({"size": 2, "_free": np.array([1])}).used(2).tolist() == [0]
     with pytest.raises(ValueError, match="free ids"):
         IdPool.from_state({"size": 2, "_free": "ab"})
+
+
+def test_keys_of_several_columns_are_packed_until_they_are_too_wide() -> None:
+    types = [BIGINT, BOOLEAN, INT]
+    encoder = key_encoder(types)
+    assert isinstance(encoder, PackedKeys)
+    known: dict[tuple[Any, ...], int] = {}
+
+    def comes(*rows: tuple[Any, ...]) -> None:
+        for row, key in zip(rows, encode(encoder, types, list(rows)), strict=True):
+            assert known.setdefault(row, key) == key
+        assert len(set(known.values())) == len(known) == encoder.alive
+        back = encoder.columns(np.array(list(known.values()), dtype=np.int64))
+        assert list(zip(*map(values_of, back), strict=True)) == list(known)
+
+    comes((5, True, 7), (6, False, 7))
+    comes((5, True, None), (None, None, None), (3, True, -7))
+    assert find(encoder, types, [(2**40, True, 7), (5, None, None), (5, True, None)])[::2] == [-1, known[5, True, None]]
+    for step in range(1, 40):
+        comes((-(2**step), False, 1), (2**step, None, step))
+    assert encoder._pairs is None
+    comes((-(2**63), True, -(2**31)), (2**63 - 1, None, 2**31 - 1))
+    assert encoder._pairs is not None
+    encoder.free(np.array([known.pop((5, True, 7)), known.pop((None, None, None))]))
+    comes((5, True, 7), (1, False, 0))
+    assert find(encoder, types, [(None, None, None)]) == [-1]
+
+
+def test_a_column_that_goes_on_rising_or_falling_is_packed_anew_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    widened: list[int] = []
+    widen = PackedKeys._widen
+    monkeypatch.setattr(PackedKeys, "_widen", lambda keys, columns: widened.append(1) or widen(keys, columns))
+    for sign in (1, -1):
+        encoder = key_encoder([BIGINT, INT])
+        for at in range(2_000):
+            ids = encode(encoder, [BIGINT, INT], [(sign * (10**15 + 1_000_003 * at), at % 3)])
+            assert ids == [0]
+            encoder.free(np.array(ids))
+        assert encoder.size == 1
+    assert len(widened) < 2 * 40
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["small", "row", "wide", "int", "bool"]), min_size=2, max_size=5), st.data())
+def test_packed_keys_come_back_from_their_state(kinds: list[str], data: st.DataObject) -> None:
+    types = [VALUES[k][0] for k in kinds]
+    row = st.tuples(*(VALUES[k][1] for k in kinds))
+    encoder = key_encoder(types)
+    known: dict[tuple[Any, ...], int] = {}
+    for _ in range(4):
+        rows = data.draw(st.lists(row, max_size=20))
+        if rows:
+            ids = encode(encoder, types, rows)
+            known.update(zip(rows, ids, strict=True))
+        gone = data.draw(st.sets(st.sampled_from(sorted(known.values())))) if known else set()
+        if gone:
+            encoder.free(np.array(sorted(gone), dtype=np.int64))
+            known = {k: v for k, v in known.items() if v not in gone}
+        again = decoding.decode(encoding.encode(encoder))
+        assert (again.size, again.alive) == (encoder.size, encoder.alive)
+        encoder = again
+        assert find(encoder, types, list(known)) == list(known.values()) or not known
+
+
+def test_a_state_whose_keys_are_packed_otherwise_is_refused() -> None:
+    encoder = key_encoder([INT, INT])
+    encode(encoder, [INT, INT], [(1, 2), (3, 4)])
+    fields = dict(zip(("types", "lows", "widths", "codes", "pool", "pairs"), encoder.to_state(), strict=True))  # type: ignore[attr-defined]
+    for wrong in ({"widths": [3]}, {"widths": [40, 40]}, {"widths": [-1, 3]}, {"codes": np.zeros(1, dtype=np.int64)}):
+        with pytest.raises(ValueError, match=r"packed|ids"):
+            PackedKeys.from_state({**fields, **wrong})
 
 
 def test_wide_decimals_are_keys_by_value() -> None:
