@@ -53,6 +53,11 @@ class KeyEncoder(ABC):
 
     @property
     @abstractmethod
+    def types(self) -> tuple[DataType, ...]:
+        """The columns' types."""
+
+    @property
+    @abstractmethod
     def size(self) -> int:
         """One more than the greatest id."""
 
@@ -85,6 +90,11 @@ class KeyEncoder(ABC):
 @state_record("no_keys", 1, ())
 class NoKeys(KeyEncoder):
     """All rows are one group, id 0."""
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """None."""
+        return ()
 
     @property
     def size(self) -> int:
@@ -144,6 +154,11 @@ class NumberKey(KeyEncoder):
         made._map = IntegerMap.of(bits[used], used, pool)
         made._bits = np.concatenate((bits, np.zeros(max(0, KEYS_MIN - len(bits)), dtype=np.int64)))
         return made
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """The one type."""
+        return (self._type,)
 
     @property
     def size(self) -> int:
@@ -230,6 +245,11 @@ class ObjectKey(KeyEncoder):
         keys = made._values if len(used) == len(made._values) else [made._values[i] for i in used.tolist()]
         made._map = ObjectMap.of(keys, used, pool)
         return made
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """The one type."""
+        return (self._type,)
 
     @property
     def size(self) -> int:

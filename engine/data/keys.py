@@ -39,7 +39,13 @@ class PairKey(KeyEncoder):
         return self._left, self._left_width, self._right, self._stride, self._pairs[:, : self.size], self._map.pool
 
     @classmethod
-    def from_state(cls, fields: dict[str, Any]) -> PairKey:
+    def from_state(cls, fields: dict[str, Any]) -> KeyEncoder:
+        """Return the pairs, in place of packed keys where there could be these, as older releases had pairs of all columns."""
+        made = cls._made(fields)
+        return PackedKeys.in_pairs(made) if _can_be_packed(made.types) else made
+
+    @classmethod
+    def _made(cls, fields: dict[str, Any]) -> PairKey:
         """Look up the pairs by a table of its own making, and count the uses of their parts again. ValueError when some have no parts."""
         made, pairs, pool = cls(fields["left"], fields["left_width"], fields["right"]), fields["pairs"], fields["pool"]
         made._stride = fields["stride"]
@@ -64,7 +70,12 @@ class PairKey(KeyEncoder):
         stride = STRIDE_MIN
         while stride < right.size:
             stride *= 4
-        return cls.from_state({"left": left, "left_width": left_width, "right": right, "stride": stride, "pairs": pairs, "pool": pool})
+        return cls._made({"left": left, "left_width": left_width, "right": right, "stride": stride, "pairs": pairs, "pool": pool})
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """Those of both parts."""
+        return self._left.types + self._right.types
 
     @property
     def size(self) -> int:
@@ -178,12 +189,19 @@ class PackedKeys(KeyEncoder):
         return self._types, self._lows, self._widths, self._codes[: self.size], self._map.pool, None
 
     @classmethod
+    def in_pairs(cls, pairs: PairKey) -> PackedKeys:
+        """Return what gives these pairs in place of packed keys."""
+        made = cls(pairs.types)
+        made._pairs = pairs
+        return made
+
+    @classmethod
     def from_state(cls, fields: dict[str, Any]) -> PackedKeys:
         """Look up the keys by a table of its own making. ValueError where they are not packed as they can be."""
+        pairs = fields["pairs"]
+        if isinstance(pairs, cls):
+            return pairs
         made = cls(fields["types"])
-        made._pairs = fields["pairs"]
-        if made._pairs is not None:
-            return made
         made._lows, made._widths, codes, pool = fields["lows"], fields["widths"], fields["codes"], fields["pool"]
         if not len(made._lows) == len(made._widths) == len(made._types) or min(made._widths) < 0 or sum(made._widths) > CODE_BITS_MAX:
             raise ValueError("keys of several columns are packed in another way than theirs")
@@ -191,6 +209,11 @@ class PackedKeys(KeyEncoder):
         made._map = IntegerMap.of(codes[used], used, pool)
         made._codes = np.concatenate((codes, np.zeros(max(0, KEYS_MIN - len(codes)), dtype=np.int64)))
         return made
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """As they were given."""
+        return self._types
 
     @property
     def size(self) -> int:
@@ -340,10 +363,14 @@ def key_encoder(types: Sequence[DataType]) -> KeyEncoder:
         return NoKeys()
     if len(types) == 1:
         return _single(types[0])
-    if not any(t.is_arrow or t.is_wide or t.kind is Kind.DOUBLE for t in types):
+    if _can_be_packed(types):
         return PackedKeys(types)
     left_width = (len(types) + 1) // 2
     return PairKey(key_encoder(types[:left_width]), left_width, key_encoder(types[left_width:]))
+
+
+def _can_be_packed(types: Sequence[DataType]) -> bool:
+    return not any(t.is_arrow or t.is_wide or t.kind is Kind.DOUBLE for t in types)
 
 
 def _single(type_: DataType) -> KeyEncoder:
