@@ -305,6 +305,11 @@ class HashTable:
             slots = None
         self._used += len(values)
         self._live += len(values)
+        for start in range(0, len(values), ENCODED_ROWS):
+            part = slice(start, start + ENCODED_ROWS)
+            self._insert_part(values[part], ids[part], None if slots is None else slots[part])
+
+    def _insert_part(self, values: Int64Array, ids: Int64Array, slots: Int64Array | None) -> None:
         slots = self.search(values)[1] if slots is None else slots
         held, kept = self._slots[:, 1], self._slots[:, 0]
         waiting = np.arange(len(values))
