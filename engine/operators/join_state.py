@@ -1,8 +1,9 @@
 """The rows that one side of a join keeps, indexed by key id.
 
 Rows lie in runs. A call adds its rows as one run; runs of like size are merged, so there are about log2(rows) of them and each row is
-merged as often. Inside a run a permutation sorts the rows by key id, with a table of where each id begins (or a search, where ids are
-many and rows few). Rows that W has passed are dropped when half of a run has expired, and at each merge.
+merged as often: less often into large runs, and texts stay where they are meanwhile. Inside a run a permutation sorts the rows by key id,
+with a table of where each id begins (or a search, where ids are many and rows few). Rows that W has passed are dropped when half of a run
+has expired, and at each merge.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.buffered import BoolArray, BufferedRows, concat_rows
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, chained_columns
 from millstream.engine.data.train import Int64Array
 from millstream.engine.state.forms import state_record
 
@@ -21,6 +22,8 @@ DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is st
 RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
 CANDIDATES_MAX = 1 << 20  # pairs looked at in one go, so that a key that pairs with everything does not fill memory
 ROW_BYTES = 33  # of a row beside its columns: id, seq, time, ordinal, and whether it is matched
+LARGE_ROWS = 1 << 14
+LARGE_ALIKE = 4
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
@@ -161,9 +164,9 @@ class SideState:
 
     def settle(self, bound: int | None, id_count: int) -> None:
         """Merge runs of like size; drop rows of a time before `bound` (None: nothing ever expires) where at least half of a run is."""
-        while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
-            last, before = self.runs.pop(), self.runs.pop()
-            merged = self._alive(concat_rows(before.rows, last.rows), bound)
+        while (count := self._alike()) > 1:
+            like, self.runs = self.runs[-count:], self.runs[:-count]
+            merged = self._alive(concat_rows(*(run.rows for run in like), join=chained_columns), bound)
             if len(merged):
                 self.runs.append(Run(merged, id_count))
         if bound is None or not any(r.time_min < bound for r in self.runs):
@@ -179,6 +182,17 @@ class SideState:
             else:
                 kept.append(run)
         self.runs = kept
+
+    def _alike(self) -> int:
+        """Return how many of the last runs are of like size and enough to be merged; 0 where none are.
+
+        A look into one more run costs a call little, and to merge large runs much: there it takes more of them.
+        """
+        if not self.runs:
+            return 0
+        last = len(self.runs[-1])
+        count = 2 if last < LARGE_ROWS else LARGE_ALIKE
+        return count if len(self.runs) >= count and len(self.runs[-count]) < 2 * last else 0
 
     def _alive(self, rows: RowStore, bound: int | None) -> RowStore:
         if bound is None:
