@@ -16,14 +16,13 @@ import numpy.typing as npt
 from millstream.engine.data.buffered import BoolArray, BufferedRows, concat_rows
 from millstream.engine.data.column import Column, chained_columns
 from millstream.engine.data.train import Int64Array
+from millstream.engine.operators.group_runs import alike
 from millstream.engine.state.forms import state_record
 
 DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
 RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
 CANDIDATES_MAX = 1 << 20  # pairs looked at in one go, so that a key that pairs with everything does not fill memory
 ROW_BYTES = 33  # of a row beside its columns: id, seq, time, ordinal, and whether it is matched
-LARGE_ROWS = 1 << 14
-LARGE_ALIKE = 4
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
@@ -164,7 +163,7 @@ class SideState:
 
     def settle(self, bound: int | None, id_count: int) -> None:
         """Merge runs of like size; drop rows of a time before `bound` (None: nothing ever expires) where at least half of a run is."""
-        while (count := self._alike()) > 1:
+        while (count := alike([len(run) for run in self.runs])) > 1:
             like, self.runs = self.runs[-count:], self.runs[:-count]
             merged = self._alive(concat_rows(*(run.rows for run in like), join=chained_columns), bound)
             if len(merged):
@@ -182,17 +181,6 @@ class SideState:
             else:
                 kept.append(run)
         self.runs = kept
-
-    def _alike(self) -> int:
-        """Return how many of the last runs are of like size and enough to be merged; 0 where none are.
-
-        A look into one more run costs a call little, and to merge large runs much: there it takes more of them.
-        """
-        if not self.runs:
-            return 0
-        last = len(self.runs[-1])
-        count = 2 if last < LARGE_ROWS else LARGE_ALIKE
-        return count if len(self.runs) >= count and len(self.runs[-count]) < 2 * last else 0
 
     def _alive(self, rows: RowStore, bound: int | None) -> RowStore:
         if bound is None:

@@ -16,7 +16,7 @@ from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.language.recipes import JoinKind, JoinRecipe
-from millstream.engine.operators import join_state
+from millstream.engine.operators import group_runs
 from millstream.engine.operators.join_state import RowStore, Run, SideState
 from millstream.engine.plan.physical import PhysicalNode, SourceNode
 
@@ -213,7 +213,7 @@ def test_a_join_without_keys_pairs_by_time_alone() -> None:
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=9), max_size=30), st.integers(0, 12))
 def test_rows_are_found_however_runs_were_merged_and_texts_lie(trains: list[Any], bound: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join_state, "LARGE_ROWS", 8)
+        patch.setattr(group_runs, "LARGE_ROWS", 8)
         patch.setattr(column, "PIECED_FROM", 4)
         patch.setattr(column, "PIECES_MAX", 5)
         side = SideState(lambda _: None)
