@@ -315,7 +315,7 @@ def _inverse(order: Index) -> Index:
 
 
 def chained_columns(columns: Sequence[Column]) -> Column:
-    """As `concat_columns`, but Arrow columns of many rows are not copied before they lie in too many pieces."""
+    """Return what `concat_columns` does, but copy Arrow columns of many rows only when they lie in too many pieces."""
     first = columns[0]
     if not first.type.is_arrow or sum(map(len, columns)) < PIECED_FROM:
         return concat_columns(list(columns))
