@@ -56,7 +56,7 @@ CHAIN_RUNS_TOGETHER: Final = 32
 ESTIMATE_CALLS_LIVE: Final = 4
 """Calls of each operator, on average, after which a live core sums its estimates anew: summing and ranking stay a small share of them."""
 
-TRAIN_ROWS_MAX: Final = 65_536
+TRAIN_ROWS_MAX: Final = 262_144
 """Rows in one live step: larger trains gain nothing from vectorised kernels and hold the worker longer."""
 
 ADAPTIVE_TRAIN_NS: Final = 4_000_000
