@@ -50,7 +50,7 @@ MOVED_BYTES_MAX = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class GroupLoad:
-    """A group: its worker, how much of that worker's time it took lately, the workers that its class allows (none named: all), its state."""
+    """A group: its worker, the part of that worker's time that it took lately, the workers that its class allows (none: all), its state."""
 
     name: int
     worker: int
