@@ -283,7 +283,8 @@ class Reader:
 
     def _track(self, told: Sequence[Any], inputs: Inputs) -> WatermarkTrack:
         if told[0] == 5:
-            return inputs[told[1]][told[2]].track
+            found: WatermarkTrack = inputs[told[1]][told[2]].track
+            return found
         kind, lo, hi, start, *more = told
         if kind == 0:
             return WatermarkTrack(lo, hi, start, start)
