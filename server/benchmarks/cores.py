@@ -111,6 +111,7 @@ class Server:
         self.columns = [list(coerce_batch(batch, definition).columns) for batch in workload.batches]
         self._shift_us = int(self.columns[-1][0].values[-1] - self.columns[0][0].values[0]) + 1
         self._runs = 0
+        self.results_total = 0
 
     def run(self) -> tuple[float, float, float, int]:
         """Feed all rows, later than those before; return the time, the processor time here and in the workers, and the result rows."""
@@ -127,6 +128,7 @@ class Server:
         took = time.perf_counter() - began, time.process_time() - here, self.workers_s() - there
         rows = self.results.rows
         self.results.take()
+        self.results_total += rows
         return *took, rows
 
     def settle(self) -> None:
@@ -162,7 +164,7 @@ def _measured(kit: Kit, workload: Workload) -> Iterator[Figures]:
     finally:
         for server in servers.values():
             server.close()
-    kit.require(runs[WORKERS[0]][-1][3] > 0, f"{workload.name}: no results")
+    kit.require(servers[WORKERS[0]].results_total > 0, f"{workload.name}: no results")
     for workers, found in runs.items():
         yield _figures(workload, workers, found)
 
