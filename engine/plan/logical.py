@@ -420,10 +420,14 @@ def with_inputs(node: AnyNode, inputs: tuple[Node, ...]) -> AnyNode:
 def walk_plan(node: Node) -> list[Node]:
     """Return the node and everything below it, inputs first."""
     found: list[Node] = []
-    for below in node.inputs:
-        found.extend(walk_plan(below))
-    found.append(node)
+    _walk_into(found, node)
     return found
+
+
+def _walk_into(found: list[Node], node: Node) -> None:
+    for below in node.inputs:
+        _walk_into(found, below)
+    found.append(node)
 
 
 def passing(attributes: Attributes) -> tuple[Expression, ...]:

@@ -11,6 +11,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import Expression, Literal, columns_used
+from millstream.engine.language.dialect import walked
 from millstream.engine.language.recipes import EmitKind, EmitSpec, OrderColumn, WindowKind, WindowSpec
 from millstream.engine.language.statements import Place, SelectBody, SelectItem
 from millstream.engine.plan.aggregate_binder import AggregateBinder, projected
@@ -293,4 +294,4 @@ def is_several(body: SelectBody) -> bool:
     if not body.group_by:
         return bool(body.grouping_sets)
     nodes = [i.expression for i in body.items if isinstance(i, SelectItem)] + ([] if body.having is None else [body.having])
-    return any(is_grouping(part) for node in nodes for part in node.walk())
+    return any(is_grouping(part) for node in nodes for part in walked(node))

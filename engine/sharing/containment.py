@@ -77,8 +77,24 @@ def normal_schema(schema: Schema) -> Schema:
     return Schema(tuple([Field("", f.type, f.nullable) for f in schema.fields]))
 
 
-def normal_recipe(recipe: Recipe) -> Recipe | None:
-    """Return the recipe that equals that of every operator doing the same; None for one that belongs to its query alone."""
+class NormalRecipe:
+    """A recipe in normal form, as a key: hashed once, since a new filter is looked for behind each of those that hold it."""
+
+    __slots__ = ("_hash", "_recipe")
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._hash = hash(recipe)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NormalRecipe) and self._recipe == other._recipe
+
+
+def normal_recipe(recipe: Recipe) -> NormalRecipe | None:
+    """Return the key that equals that of every operator doing the same; None for one that belongs to its query alone."""
     if isinstance(recipe, _ITS_OWN):
         return None
     changed: dict[str, Any] = {"schema": normal_schema(recipe.schema)}
@@ -88,7 +104,7 @@ def normal_recipe(recipe: Recipe) -> Recipe | None:
             changed[name] = normal_expression(value)
         elif isinstance(value, tuple) and value and all(isinstance(v, Expression) for v in value):
             changed[name] = tuple([normal_expression(v) for v in value])
-    return replace(recipe, **changed)
+    return NormalRecipe(replace(recipe, **changed))
 
 
 INTEGERS = (Kind.INT, Kind.BIGINT)
@@ -115,7 +131,21 @@ def _implies(first: Part, second: Part) -> bool:
 
 def all_implied(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
     """Tell whether a row that meets all of our conjuncts meets all of theirs. False when in doubt."""
-    return all(any(_implies(mine, their) for mine in ours) for their in theirs)
+    for their in theirs:
+        for mine in ours:
+            if _implies(mine, their):
+                break
+        else:
+            return False
+    return True
+
+
+def are_equal(first: Part, second: Part) -> bool:
+    """Tell whether two conjuncts are the same. Their constants are compared first, as most differ in those."""
+    one, other = first[1], second[1]
+    if one is None or other is None:
+        return one is other and first[0] == second[0]
+    return one[1] == other[1] and one[2] == other[2] and first[0] == second[0]
 
 
 @lru_cache(ASKED_AGAIN)

@@ -79,8 +79,6 @@ class SharedAggregate(WindowAggregate):
         self.schemas = ()
         self.keys = recipe.keys
         self._inputs = inputs
-        self._table = LayeredPaneTable()
-        self._aggregates = Aggregates((), inputs, self._table)
         self._kept: dict[AggregateCall, _Kept] = {}
         self._frames = Frames()
         self._members: dict[int, Member] = {}
@@ -95,6 +93,11 @@ class SharedAggregate(WindowAggregate):
         self._wake_us: tuple[int | None] | None = None
         self._spanning: list[Frame] = []  # frames that also answer windows without rows
         self._within: dict[int, None] = {}
+
+    def _begun(self, recipe: AggregateRecipe, inputs: Schema) -> Aggregates:
+        """Return none: each output brings its own."""
+        self._table = LayeredPaneTable()
+        return Aggregates((), inputs, self._table)
 
     # Queries come and go -------------------------------------------------------------------------------------------------
 
