@@ -111,6 +111,11 @@ class SharedAggregate(WindowAggregate):
             return False
         return recipe.emit.kind is EmitKind.FINAL and recipe.live is None and recipe.retracts is None
 
+    @property
+    def kept_calls(self) -> tuple[AggregateCall, ...]:
+        """The aggregates that its outputs ask for, each once."""
+        return tuple(self._kept)
+
     def misfit(self, recipe: AggregateRecipe) -> str | None:
         """Say why a query should not join: because a common step would multiply the panes. None when it may."""
         assert recipe.window is not None
