@@ -455,8 +455,12 @@ def in_aggregate(node: exp.Expr) -> bool:
     return parent is not None
 
 
-def projected(node: Node, expression: Expression, name: str) -> Attribute:
-    """Return the attribute that an expression over `node` makes: a bare column keeps what is known of it."""
+def projected(node: Node, expression: Expression, name: str, *, keep_roles: bool = True) -> Attribute:
+    """Return the attribute that an expression over `node` makes: a bare column keeps what is known of it.
+
+    Without `keep_roles` a bound of a window becomes a plain column.
+    """
     if isinstance(expression, ColumnRef):
-        return replace(node.attributes[expression.position], name=name, qualifier=None, covered=False, called=None)
+        attribute = node.attributes[expression.position]
+        return attribute.picked(name, attribute.role if keep_roles or attribute.role is Role.CHANGE else Role.PLAIN)
     return Attribute(name, expression.type)

@@ -54,6 +54,10 @@ class Attribute:
         """The name by which text calls it."""
         return self.called or self.name
 
+    def picked(self, name: str, role: Role) -> Attribute:
+        """Return what a projection makes of it under another name: it is found by that alone, and keeps what is known of its time."""
+        return Attribute(name, self.type, self.nullable, None, self.time, self.time_unit_us, role)
+
     def reference(self, position: int) -> ColumnRef:
         """Return the reference to this attribute at `position`."""
         return ColumnRef(self.type, position, self.name)

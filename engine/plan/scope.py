@@ -60,7 +60,11 @@ class Scope:
     def find(self, name: str, qualifier: str | None = None) -> int:
         """Return the position of a column; UnknownName with the nearest name, or AmbiguousName."""
         spend(len(self.attributes) // 8)
-        found = [i for i, a in enumerate(self.attributes) if a.word == name and a.role is not Role.CHANGE and _answers_to(a, qualifier)]
+        found = [
+            i
+            for i, a in enumerate(self.attributes)
+            if (a.called or a.name) == name and a.role is not Role.CHANGE and _answers_to(a, qualifier)
+        ]
         if len(found) == 1:
             return found[0]
         if not found:

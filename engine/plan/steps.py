@@ -82,13 +82,8 @@ def aggregated(binder: AggregateBinder, node: Node, conditions: list[Expression]
 
 def project_to(node: Node, outputs: list[Output], keep_roles: bool = False) -> Project:
     """Return the projection to the outputs. Without `keep_roles` the bounds of windows become plain columns."""
-    attributes = []
-    for output in outputs:
-        attribute = projected(node, output.expression, output.name)
-        if not keep_roles and attribute.role is not Role.CHANGE:
-            attribute = replace(attribute, role=Role.PLAIN)
-        attributes.append(attribute)
-    return Project(attributes=tuple(attributes), input=node, expressions=tuple(o.expression for o in outputs))
+    attributes = tuple([projected(node, o.expression, o.name, keep_roles=keep_roles) for o in outputs])
+    return Project(attributes=attributes, input=node, expressions=tuple([o.expression for o in outputs]))
 
 
 def split_conditions(
@@ -201,8 +196,11 @@ def check_empty(emit: EmitSpec, has_keys: bool, spec: WindowSpec | None) -> None
 
 def check_tables(root: Node, place: Place | None = None) -> None:
     """Raise Unsupported when a table is read elsewhere than on the right of a join, or for what changes of it."""
-    asked = {id(n) for node in walk_plan(root) if isinstance(node, SubqueryJoin) for n in walk_plan(node.right)}
-    reads = ((node, below) for node in walk_plan(root) for below in node.inputs if isinstance(below, TableScan) and id(below) not in asked)
+    nodes = walk_plan(root)
+    if not any(isinstance(node, TableScan) for node in nodes):
+        return
+    asked = {id(n) for node in nodes if isinstance(node, SubqueryJoin) for n in walk_plan(node.right)}
+    reads = ((node, below) for node in nodes for below in node.inputs if isinstance(below, TableScan) and id(below) not in asked)
     if isinstance(root, TableScan) or any(not isinstance(node, TableJoin | TableChanges) for node, _ in reads):
         line, column = (place.line, place.column) if place is not None else (None, None)
         message = "a table can stand only on the right of a join here"

@@ -140,12 +140,21 @@ def all_implied(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
     return True
 
 
-def are_equal(first: Part, second: Part) -> bool:
-    """Tell whether two conjuncts are the same. Their constants are compared first, as most differ in those."""
-    one, other = first[1], second[1]
-    if one is None or other is None:
-        return one is other and first[0] == second[0]
-    return one[1] == other[1] and one[2] == other[2] and first[0] == second[0]
+def parts_beyond(ours: Sequence[Part], theirs: Sequence[Part]) -> Sequence[Part]:
+    """Return those of our conjuncts that are none of theirs."""
+    return [mine for mine in ours if not _stands_in(mine, theirs)]
+
+
+def _stands_in(part: Part, parts: Sequence[Part]) -> bool:
+    """Whether a conjunct is one of several. Their constants are compared first, as most differ in those."""
+    one = part[1]
+    for expression, other in parts:
+        if one is None or other is None:
+            if one is other and part[0] == expression:
+                return True
+        elif one[1] == other[1] and one[2] == other[2] and part[0] == expression:
+            return True
+    return False
 
 
 @lru_cache(ASKED_AGAIN)

@@ -18,7 +18,7 @@ from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.flow.sources import Source
 from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, SelectRecipe
-from millstream.engine.sharing.containment import NormalRecipe, Part, all_implied, are_equal, normal_expression, parts_of
+from millstream.engine.sharing.containment import NormalRecipe, Part, all_implied, normal_expression, parts_beyond, parts_of
 from millstream.engine.synopses.answers import OutputColumns
 
 COMPARED_MAX = 16  # of the filters with a bound on a column, those that a new one is compared with: the nearest, which drop most
@@ -139,7 +139,7 @@ class FilterIndex:
             shared, theirs = self._parts[number]
             if shared.running.failed or not all_implied(ours, theirs):
                 continue
-            left = [mine for mine in ours if not any(are_equal(mine, their) for their in theirs)]
+            left = parts_beyond(ours, theirs)
             if left and (best is None or len(theirs) > best[0]):
                 best = len(theirs), shared, left
         return None if best is None else (best[1], best[2])
