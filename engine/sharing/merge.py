@@ -12,17 +12,16 @@ from dataclasses import field, replace
 
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.schema import Schema
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef
-from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
+from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, SelectRecipe
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.sharing.containment import NormalRecipe, Part, normal_recipe, parts_of
 from millstream.engine.sharing.registry import Key, Port, Registry, Shared
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 STACKED_MAX = 16  # ever stricter filters of as many queries: more would only pass each row from one to the next
-SYNOPSIS_RECIPE = NormalRecipe(Recipe(Schema(())))  # the key of a synopsis: it stands for many recipes
+SYNOPSIS_RECIPE = NormalRecipe(())  # the key of a synopsis: it stands for many recipes
 
 
 @dataclass(slots=True)
