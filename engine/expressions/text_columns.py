@@ -92,6 +92,7 @@ def _shortened(text: str) -> str:
 _CLOCK = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _LOCAL_TIMESTAMP = _CLOCK + "$"
 _OFFSET_TIMESTAMP = _CLOCK + r"(Z|[+-][0-9]{2}:[0-9]{2})$"
+_WIDTH_LEAST, _WIDTH_MOST = 19, 27  # of a timestamp: to the second without an offset, to the microsecond with a Z
 _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?$"
 _PLAIN: dict[Kind, str] = {
     Kind.INT: r"^-?[0-9]{1,9}$",
@@ -155,6 +156,9 @@ def _plain_pattern(type_: DataType) -> str | None:
 def _plain_values(texts: Any, type_: DataType) -> tuple[Mask, Any]:
     """Parse the rows in the plain spelling; return where that was possible, and the values (zero elsewhere)."""
     rows = len(texts)
+    quick = _quick_numbers(texts, type_)
+    if quick is not None:
+        return quick
     pattern = _plain_pattern(type_)
     if pattern is not None and rows:
         matches = pc.match_substring_regex(texts, pattern)
@@ -165,6 +169,30 @@ def _plain_values(texts: Any, type_: DataType) -> tuple[Mask, Any]:
         if parsed is not None:
             return plain, _filled(column_from_arrow(parsed, type_).values, plain)
     return np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=numpy_dtype(type_))
+
+
+def _quick_numbers(texts: Any, type_: DataType) -> tuple[Mask, Any] | None:
+    """As `_plain_values` where all texts are numbers in digits with a sign or a point: Arrow judges those as we do. Else None."""
+    if type_.kind not in (Kind.INT, Kind.BIGINT, Kind.DOUBLE):
+        return None
+    _, characters = _bytes_of(texts)
+    if not len(characters) or characters.max() > ord("9") or characters.min() < ord("-"):
+        return None
+    present = mask_from_arrow(pc.is_valid(texts)) if texts.null_count else np.ones(len(texts), dtype=np.bool_)
+    parsed = _cast(texts, present, arrow_type(type_))
+    if parsed is None:
+        return None
+    values = _filled(column_from_arrow(parsed, type_).values, present)
+    return None if type_.kind is Kind.DOUBLE and not np.isfinite(values).all() else (present, values)
+
+
+def _bytes_of(texts: Any) -> tuple[Any, Any]:
+    """Return the offsets of a string array, from 0, and all its bytes."""
+    _, offsets_buffer, bytes_buffer = texts.buffers()
+    if not len(texts) or offsets_buffer is None or bytes_buffer is None:
+        return np.zeros(len(texts) + 1, dtype=np.int32), np.empty(0, dtype=np.uint8)
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=len(texts) + 1, offset=4 * texts.offset)
+    return offsets - offsets[0], np.frombuffer(bytes_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]]
 
 
 def _cast(texts: Any, plain: Mask, target: Any) -> Any:
@@ -187,6 +215,9 @@ def _filled(values: Any, plain: Mask) -> Any:
 def _plain_timestamps(texts: Any, zone: str | None) -> tuple[Mask, Any]:
     """Text with offsets and text without are each cast at once."""
     rows = len(texts)
+    quick = _quick_timestamps(texts, zone)
+    if quick is not None:
+        return np.ones(rows, dtype=np.bool_), quick
     done, values = np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.int64)
     present = mask_from_arrow(pc.is_valid(texts))
     for pattern, target in ((_OFFSET_TIMESTAMP, pa.timestamp("us", "UTC")), (_LOCAL_TIMESTAMP, pa.timestamp("us"))):
@@ -200,6 +231,28 @@ def _plain_timestamps(texts: Any, zone: str | None) -> tuple[Mask, Any]:
             values[plain] = named_zone(zone).to_utc(instants) if local and zone is not None else instants
             done |= plain
     return done, values
+
+
+def _quick_timestamps(texts: Any, zone: str | None) -> Any:
+    """Return the instants of texts that all have the same form, to the second or finer, in UTC or without an offset; else None."""
+    offsets, characters = _bytes_of(texts)
+    width = int(offsets[1]) if len(texts) and not texts.null_count else 0
+    if not _WIDTH_LEAST <= width <= _WIDTH_MOST or not bool(np.all(np.diff(offsets) == width)):
+        return None
+    places = characters.reshape(len(texts), width)
+    is_utc = bool(places[0, -1] == ord("Z"))
+    if width - is_utc == _WIDTH_LEAST + 1 or width - is_utc > _WIDTH_MOST - 1:  # a point without digits, or more than six
+        return None
+    marks = ((4, "-"), (7, "-"), (10, chr(places[0, 10])), (13, ":"), (16, ":"), *([(19, ".")] if width - is_utc > _WIDTH_LEAST else []))
+    if chr(places[0, 10]) not in "T " or not all(bool((places[:, place] == ord(mark)).all()) for place, mark in marks):
+        return None
+    if is_utc and not bool((places[:, -1] == ord("Z")).all()):
+        return None
+    parsed = _cast(texts, np.ones(len(texts), dtype=np.bool_), pa.timestamp("us", "UTC") if is_utc else pa.timestamp("us"))
+    if parsed is None:
+        return None
+    instants = np.asarray(parsed.view(pa.int64()))
+    return instants if is_utc or zone is None else named_zone(zone).to_utc(instants)
 
 
 def _plain_times(texts: Any) -> tuple[Mask, Any]:

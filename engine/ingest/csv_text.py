@@ -6,24 +6,23 @@ fields, with bytes that are not UTF-8, or with a value that does not fit is refu
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
-from millstream.engine.data.arrow import validity_of
+from millstream.engine.data.arrow import mask_from_arrow, validity_of
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions.text_columns import parse_column
 from millstream.engine.ingest.arrays import Rules, from_bytes, written_out
-from millstream.engine.ingest.checks import OUT_OF_RANGE, Coerced, Converted, Failed, Reasons, instants_from_units
+from millstream.engine.ingest.checks import OUT_OF_RANGE, Coerced, Converted, Failed, Reasons, instants_from_units, is_needed
 from millstream.engine.ingest.coerce import Coercer, column_of
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.csv import COMMA, CsvRecord, separator_of, split_regular, tokenize
+from millstream.protocol.values.csv import CARRIAGE_RETURN, COMMA, LINE_FEED, Bounds, CsvRecord, separator_of, split_regular, tokenize
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -33,7 +32,8 @@ class CsvParser:
     """Takes CSV text piece by piece: `feed` bytes as they come, then `finish`. Each gives what became of the complete records.
 
     The first record is the header; `on_header` may refuse it. Without `delimiter` the header tells it (`separator_of`). `index` of
-    results counts records from 0 over the whole text, lines from 1.
+    results counts records from 0 over the whole text, lines from 1. `unread` names columns that nobody will look at: they may be NULL,
+    which changes nothing of what is refused.
     """
 
     def __init__(
@@ -42,8 +42,12 @@ class CsvParser:
         *,
         delimiter: str | None = None,
         on_header: Callable[[list[str]], None] | None = None,
+        unread: Collection[str] = (),
     ) -> None:
         self.coercer = coercer
+        fields = coercer.schema.fields
+        # Of nullable text only the bytes could be wrong, which is seen in the block as a whole.
+        self._unread = {f.name for f in fields if f.name in unread and f.type == TEXT and not is_needed(f, coercer.definition)}
         self.names: list[str] | None = None
         self._on_header = on_header
         self.line = 1
@@ -51,27 +55,29 @@ class CsvParser:
         self._is_given = delimiter is not None
         self._delimiter = COMMA if delimiter is None else ord(delimiter)
         self._rest = b""
+        self._buffer = bytearray()
         self._begun = False
 
     def feed(self, data: bytes) -> Coerced | None:
         """Take more text; None while no record of it is complete."""
-        return self._take(self._rest + data, final=False)
+        return self._take(data, final=False)
 
     def finish(self) -> Coerced | None:
         """Take what is left as the last record; None when nothing is."""
-        return self._take(self._rest, final=True)
+        return self._take(b"", final=True)
 
     def _take(self, data: bytes, final: bool) -> Coerced | None:
-        if not self._begun:
-            if not final and len(data) < len(BYTE_ORDER_MARK):
-                self._rest = data
+        if self.names is None:
+            self._rest += data
+            data = b""
+            if not self._begun:
+                if not final and len(self._rest) < len(BYTE_ORDER_MARK):
+                    return None
+                self._begun = True
+                self._rest = self._rest.removeprefix(BYTE_ORDER_MARK)
+            if not self._read_header(final):
                 return None
-            self._begun = True
-            data = data.removeprefix(BYTE_ORDER_MARK)
-        self._rest = data
-        if self.names is None and not self._read_header(final):
-            return None
-        return self._read_block(self._rest, final)
+        return self._read_block(data, final)
 
     def _read_header(self, final: bool) -> bool:
         if not self._is_given:
@@ -91,33 +97,49 @@ class CsvParser:
         self._rest = self._rest[record.end :]
         return True
 
-    def _read_block(self, data: bytes, final: bool) -> Coerced | None:
-        names = self.names
-        assert names is not None
-        bounds = split_regular(data, self._delimiter, final)
-        if bounds is None:
-            records = list(tokenize(data, self._delimiter, final))
-            consumed = len(data) if final else _consumed(records, data)
-            block = _from_records(records, data, len(names))
-        else:
-            consumed = bounds.consumed
-            block = _from_bounds(data, bounds, len(names), self._delimiter)
+    def _read_block(self, more: bytes, final: bool) -> Coerced | None:
+        assert self.names is not None
+        places, extra = self.coercer.match(self.names)
+        text = self._joined(more)
+        wanted = {name: place for name, place in places.items() if name not in self._unread}
+        block = _lines(text, self._buffer, final, len(self.names), self._delimiter, sorted(wanted.values()))
         if block is None:
-            self._advance(data, consumed)
-            return None
-        block.first_line = self.line
-        result = self._columns(block, names)
-        shift_places(result, self.records)
-        self.records += block.rows
-        self._advance(data, consumed)
+            block = self._located(bytes(text), final)
+        else:
+            places = wanted
+        result: Coerced | None = None
+        if block.rows:
+            block.first_line = self.line
+            result = self._columns(block, places, extra)
+            if result.rejected and not block.data:
+                block.data = bytes(text)
+            shift_places(result, self.records)
+            self.records += block.rows
+        self.line += block.lines
+        self._rest = bytes(text[block.stop :])
         return result
 
-    def _advance(self, data: bytes, consumed: int) -> None:
-        self.line += data.count(b"\n", 0, consumed)
-        self._rest = data[consumed:]
+    def _joined(self, more: bytes) -> memoryview:
+        """Return the text that is left and what came: in one place that is used again, as new memory for each block costs more."""
+        kept = len(self._rest)
+        size = kept + len(more)
+        if len(self._buffer) <= size:
+            self._buffer = bytearray(size + 1)
+        text = memoryview(self._buffer)[:size]
+        text[:kept], text[kept:] = self._rest, more
+        return text
 
-    def _columns(self, block: _Block, names: list[str]) -> Coerced:
-        places, extra = self.coercer.match(names)
+    def _located(self, data: bytes, final: bool) -> _Block:
+        """Find the complete records one by one, so that bad ones can be told."""
+        assert self.names is not None
+        width = len(self.names)
+        bounds = split_regular(data, self._delimiter, final)
+        if bounds is not None:
+            return _from_bounds(data, bounds, width, self._delimiter)
+        records = list(tokenize(data, self._delimiter, final))
+        return _from_records(records, data, width, len(data) if final else _consumed(records, data))
+
+    def _columns(self, block: _Block, places: dict[str, int], extra: tuple[str, ...]) -> Coerced:
         converted: list[Converted | None] = []
         for position, column_field in enumerate(self.coercer.schema.fields):
             place = places.get(column_field.name)
@@ -125,7 +147,7 @@ class CsvParser:
         return self.coercer.put_together(converted, block.bad, extra, block.raw_of, block.line_of)
 
     def _column(self, raw: Any, position: int) -> Converted:
-        """Read one column of field bytes."""
+        """Read one column of fields."""
         type_ = self.coercer.schema.fields[position].type
         failed: Failed = {}
         try:
@@ -160,24 +182,35 @@ def _in_units(texts: Any, unit: str, rules: Rules, failed: Failed) -> Converted:
 
 
 class _Block:
-    """The fields of some records, a column of bytes for each name; bad records hold NULLs."""
+    """The fields of some records, a column of text or bytes for each name that is wanted; bad records hold NULLs.
 
-    def __init__(self, columns: list[Any], rows: int, data: bytes, starts: list[int], ends: list[int], bad: Reasons) -> None:
+    They are the first `stop` bytes of the text, in so many lines. `places` are where records start and end; without it each is a line.
+    """
+
+    def __init__(
+        self, columns: list[Any], bad: Reasons, stop: int, data: bytes = b"", places: tuple[list[int], list[int]] | None = None
+    ) -> None:
         self.columns = columns
-        self.rows = rows
         self.bad = bad
+        self.rows = bad.rows
+        self.stop = stop
+        self.lines = bad.rows if places is None else data.count(b"\n", 0, stop)
         self.first_line = 1
-        self._data = data
-        self._starts = starts
-        self._ends = ends
+        self.data = data
+        self._places = places
 
     def raw_of(self, index: int) -> bytes:
         """Return the record's bytes, as they were."""
-        return self._data[self._starts[index] : self._ends[index]].rstrip(b"\r\n")
+        if self._places is None:
+            feeds = np.flatnonzero(np.frombuffer(self.data, dtype=np.uint8) == LINE_FEED).tolist()
+            self._places = [0, *(at + 1 for at in feeds)], [*feeds, len(self.data)]
+        starts, ends = self._places
+        return self.data[starts[index] : ends[index]].rstrip(b"\r\n")
 
     def line_of(self, index: int) -> int:
         """Return the 1-based line on which the record begins."""
-        return self.first_line + self._data.count(b"\n", 0, self._starts[index])
+        before = index if self._places is None else self.data.count(b"\n", 0, self._places[0][index])
+        return self.first_line + before
 
 
 def shift_places(result: Coerced, before: int) -> None:
@@ -197,10 +230,60 @@ def field_count_problem(found: int, wanted: int) -> str:
     return f"{found} field{'' if found == 1 else 's'} where the header has {wanted}"
 
 
-def _from_records(records: list[CsvRecord], data: bytes, width: int) -> _Block | None:
-    """Make a block of tokenized records."""
-    if not records:
+def _lines(text: memoryview, buffer: bytearray, final: bool, width: int, delimiter: int, wanted: Sequence[int]) -> _Block | None:
+    """Make a block of the complete records of the text at the start of a buffer, where each is a line with all its fields; else None.
+
+    Arrow finds them then, and makes columns of text only of the fields at `wanted`. Nothing is in quotes, and all is UTF-8.
+    """
+    size = len(text)
+    stop = buffer.rfind(b"\n", 0, size) + 1
+    if final and stop < size:
+        buffer[size : size + 1] = b"\n"
+        stop = size + 1
+    if width == 1 or not stop or buffer.startswith(BYTE_ORDER_MARK) or buffer.find(b'"', 0, stop) >= 0:
         return None
+    codes = np.frombuffer(buffer, dtype=np.uint8, count=stop)
+    if (buffer.find(b"\r", 0, stop) >= 0 and not _returns_end_lines(codes)) or not _is_utf8(codes):
+        return None
+    columns = _arrow_fields(memoryview(buffer)[:stop], width, delimiter, wanted, are_lines=True)
+    read = [column for column in columns or () if column is not None]
+    if columns is None or _have_an_empty_row(read):
+        return None
+    block = _Block(columns, Reasons(len(read[0])), min(stop, size))
+    block.lines -= stop > size
+    return block
+
+
+def _returns_end_lines(codes: Any) -> bool:
+    """Whether every carriage return belongs to a line end: a lone one is a line end to Arrow, to us it is text."""
+    return bool((codes[np.flatnonzero(codes == CARRIAGE_RETURN) + 1] == LINE_FEED).all())
+
+
+def _is_utf8(codes: Any) -> bool:
+    if codes.max() < 128:
+        return True
+    whole = pa.Array.from_buffers(
+        pa.large_string(), 1, [None, pa.py_buffer(np.array([0, len(codes)], dtype=np.int64)), pa.py_buffer(codes)]
+    )
+    try:
+        whole.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _have_an_empty_row(columns: Sequence[Any]) -> bool:
+    """Whether all columns are NULL in some row: Arrow then may have read an empty line, which is no record."""
+    empty = np.ones(len(columns[0]) if columns else 0, dtype=np.bool_)
+    for column in sorted(columns, key=lambda column: int(column.null_count)):
+        if not column.null_count:
+            return False
+        empty &= ~mask_from_arrow(pc.is_valid(column))
+    return bool(empty.any())
+
+
+def _from_records(records: list[CsvRecord], data: bytes, width: int, stop: int) -> _Block:
+    """Make a block of tokenized records."""
     bad = Reasons(len(records))
     for i, record in enumerate(records):
         if record.problem is not None:
@@ -210,47 +293,50 @@ def _from_records(records: list[CsvRecord], data: bytes, width: int) -> _Block |
     nothing: tuple[bytes | None, ...] = (None,) * width
     rows = [nothing if i in bad.by_row else r.fields for i, r in enumerate(records)]
     columns = [pa.array([r[c] for r in rows], pa.binary()) for c in range(width)]
-    return _Block(columns, len(rows), data, [r.start for r in records], [r.end for r in records], bad)
+    return _Block(columns, bad, stop, data, ([r.start for r in records], [r.end for r in records]))
 
 
-def _from_bounds(data: bytes, bounds: Any, width: int, delimiter: int) -> _Block | None:
+def _from_bounds(data: bytes, bounds: Bounds, width: int, delimiter: int) -> _Block:
     """Make a block of regular records: those with the right number of fields are parsed by Arrow at once."""
-    rows = len(bounds.starts)
-    if rows == 0:
-        return None
+    rows, stop = len(bounds.starts), bounds.consumed
     bad = Reasons(rows)
     right = bounds.fields == width
-    text = data[: bounds.consumed]
+    text = data[:stop]
     if text.count(b"\r") != text.count(b"\r\n"):  # to Arrow a lone carriage return is a line end, to us it is text
-        return _from_records(list(tokenize(text, delimiter, True)), data, width)
+        return _from_records(list(tokenize(text, delimiter, True)), data, width, stop)
     if not right.all():
         for i in np.flatnonzero(~right).tolist():
             bad.add(i, field_count_problem(int(bounds.fields[i]), width))
         text = b"".join(data[bounds.starts[i] : bounds.ends[i]] + b"\n" for i in np.flatnonzero(right).tolist())
-    starts, ends = bounds.starts.tolist(), bounds.ends.tolist()
+    places = bounds.starts.tolist(), bounds.ends.tolist()
     if not right.any():
-        return _Block([pa.nulls(rows, pa.binary())] * width, rows, data, starts, ends, bad)
-    columns = _arrow_fields(text, width, delimiter)
+        return _Block([pa.nulls(rows, pa.binary())] * width, bad, stop, data, places)
+    columns = _arrow_fields(text, width, delimiter, range(width))
     if columns is None or len(columns[0]) != int(right.sum()):
-        return _from_records(list(tokenize(data[: bounds.consumed], delimiter, True)), data, width)
+        return _from_records(list(tokenize(data[:stop], delimiter, True)), data, width, stop)
     if bad.by_row:
         place = np.cumsum(right) - 1
         columns = [c.take(pa.array(place, mask=~right)) for c in columns]
-    return _Block(columns, rows, data, starts, ends, bad)
+    return _Block(columns, bad, stop, data, places)
 
 
-def _arrow_fields(text: bytes, width: int, delimiter: int) -> list[Any] | None:
-    """Parse records that all have `width` fields into columns of bytes; None when Arrow reads them otherwise."""
+def _arrow_fields(text: bytes | memoryview, width: int, delimiter: int, wanted: Sequence[int], are_lines: bool = False) -> list[Any] | None:
+    """Parse records that all have `width` fields into columns of bytes, those at `wanted`; None when Arrow reads the records otherwise.
+
+    `are_lines`: the text is UTF-8 and the columns are too, a line end ends a record, and an empty line is a record of NULLs.
+    """
     names = [str(i) for i in range(width)]
-    if not text.endswith(b"\n"):
-        text += b"\n"  # without it Arrow takes an empty last field for a quoted one
+    if text[-1] != LINE_FEED:
+        text = bytes(text) + b"\n"  # without it Arrow takes an empty last field for a quoted one
+    asked = [names[i] for i in wanted] or names[:1]
     try:
         table = pacsv.read_csv(
-            io.BytesIO(text),
+            pa.BufferReader(pa.py_buffer(text)),
             read_options=pacsv.ReadOptions(column_names=names, use_threads=False, block_size=max(len(text) + 1, 1024)),
-            parse_options=pacsv.ParseOptions(delimiter=chr(delimiter), newlines_in_values=True),
+            parse_options=pacsv.ParseOptions(delimiter=chr(delimiter), newlines_in_values=not are_lines, ignore_empty_lines=not are_lines),
             convert_options=pacsv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.binary()),
+                include_columns=asked,
+                column_types=dict.fromkeys(asked, pa.string() if are_lines else pa.binary()),
                 check_utf8=False,
                 null_values=[""],
                 strings_can_be_null=True,
@@ -259,4 +345,7 @@ def _arrow_fields(text: bytes, width: int, delimiter: int) -> list[Any] | None:
         )
     except pa.ArrowInvalid:
         return None
-    return [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
+    columns: list[Any] = [None] * width
+    for name, column in zip(asked, table.columns, strict=True):
+        columns[int(name)] = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return columns

@@ -7,7 +7,7 @@ whatever the zone. Timestamps that are not adjusted are local times, and refused
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -57,13 +57,25 @@ def files_at(path: str) -> list[Path]:
 
 
 class Reader:
-    """A file being read for a stream or table; used as a context manager it closes the file at the end."""
+    """A file being read for a stream or table; used as a context manager it closes the file at the end.
 
-    def __init__(self, file: BinaryIO, name: str, form: str, definition: Definition, column_map: ColumnMap | None = None) -> None:
+    `unread` names columns that nobody will look at, which may be NULL.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        form: str,
+        definition: Definition,
+        column_map: ColumnMap | None = None,
+        unread: Collection[str] = (),
+    ) -> None:
         self._file = file
         self._name = name
         self._coercer = Coercer(definition, ignore_extra=True, column_map=column_map)
         self._form = form
+        self._unread = unread
         self._lines: dict[int, int] = {}
         self._ignored: dict[str, None] = {}
 
@@ -86,12 +98,17 @@ class Reader:
         SyntaxProblem when the file is not what it should be, InvalidDefinition when it lacks a column that every row needs.
         """
         try:
-            for result in _READERS[self._form](self._file, self._name, self._coercer):
+            for result in self._read():
                 self._ignored.update(dict.fromkeys(result.ignored))
                 self._lines.update((r.index, r.line) for r in result.rejected if r.line is not None)
                 yield result
         except (pa.ArrowException, EOFError) as error:
             raise SyntaxProblem(f"{self._name} cannot be read as {self._form}: {str(error).splitlines()[0]}") from error
+
+    def _read(self) -> Iterator[Coerced]:
+        if self._form in _SEPARATORS:
+            return _csv(self._file, self._name, self._coercer, _SEPARATORS[self._form], self._unread)
+        return _READERS[self._form](self._file, self._name, self._coercer)
 
     def place(self, index: int) -> str:
         """Return where a refused row stands: `line 7`, or `row 7` (from 1) where the format has no lines."""
@@ -120,15 +137,14 @@ def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coe
         yield result
 
 
-def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str | None = None) -> Iterator[Coerced]:
-    parser = CsvParser(coercer, delimiter=delimiter, on_header=lambda names: check_columns(name, names, coercer, FIRST_LINE))
+def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str | None, unread: Collection[str]) -> Iterator[Coerced]:
+    def check(names: list[str]) -> None:
+        check_columns(name, names, coercer, FIRST_LINE)
+
+    parser = CsvParser(coercer, delimiter=delimiter, on_header=check, unread=unread)
     yield from _pieces(file, parser)
     if parser.names is None:
         raise SyntaxProblem(f"{name} is empty", hint="a CSV file begins with a line of column names")
-
-
-def _tsv(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
-    return _csv(file, name, coercer, "\t")
 
 
 def _json_lines(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
@@ -204,9 +220,8 @@ def refuse_local_event_time(name: str, schema: Any, instants: frozenset[str], co
         )
 
 
+_SEPARATORS = {"csv": None, "tsv": "\t"}
 _READERS: dict[str, Callable[[BinaryIO, str, Coercer], Iterator[Coerced]]] = {
-    "csv": _csv,
-    "tsv": _tsv,
     "jsonl": _json_lines,
     "arrow": _arrow,
     "parquet": _parquet,

@@ -1,4 +1,4 @@
-"""What a finite query asks of the rows that it reads of a stream, so that stored rows which cannot matter need not be read.
+"""What a query asks of the rows that it reads: which columns, and what holds of all rows that can matter to a finite one.
 
 Rows that a query filters out still move W. So rows may be left out only where nothing but the query's own rows tells when windows close:
 one stream, of which each row knows the W that it met, and answers that leave when they are final.
@@ -11,9 +11,9 @@ from typing import Any
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.comparison import MIRRORED
-from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal
+from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal, columns_used
 from millstream.engine.language.recipes import EmitKind
-from millstream.engine.plan.logical import Aggregate, Filter, LogicalQuery, Node, RelationToStream, Scan, walk_plan
+from millstream.engine.plan.logical import Aggregate, Filter, LogicalQuery, Node, Project, RelationToStream, Scan, walk_plan
 
 _INTEGERS = (Kind.INT, Kind.BIGINT)
 _ORDERED = (*_INTEGERS, Kind.TIMESTAMP, Kind.DATE, Kind.TEXT)  # not DOUBLE: statistics of Parquet leave NaN out, which is the greatest
@@ -44,6 +44,25 @@ def demands_of(query: LogicalQuery) -> tuple[Demand, ...]:
                 known = found.get(demand.position)
                 found[demand.position] = demand if known is None else _both(known, demand)
     return tuple(found.values())
+
+
+def columns_read(query: LogicalQuery) -> dict[str, set[int]]:
+    """Return the positions of the columns that a query looks at, by stream; nobody would see if the others were NULL."""
+    found: dict[str, set[int]] = {}
+    _note_read(query.root, set(range(len(query.root.attributes))), found)
+    return found
+
+
+def _note_read(node: Node, wanted: set[int], found: dict[str, set[int]]) -> None:
+    if isinstance(node, Scan):
+        found.setdefault(node.stream, set()).update(wanted)
+    elif isinstance(node, Filter):
+        _note_read(node.input, wanted | columns_used(node.condition), found)
+    elif isinstance(node, Project):
+        _note_read(node.input, {position for e in node.expressions for position in columns_used(e)}, found)
+    else:
+        for below in node.inputs:
+            _note_read(below, set(range(len(below.attributes))), found)
 
 
 def _closes_by_its_rows(node: Node) -> bool:

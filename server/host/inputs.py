@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -15,12 +15,14 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import OnError
 from millstream.engine.data.train import Int64Array
 from millstream.engine.ingest.readers import Reader, file_format
+from millstream.engine.plan.demands import columns_read
 from millstream.protocol.values.packed import split_name, unpacked
 from millstream.server.errors import BadInput
 from millstream.server.host.intake import refuse_unknown_op
 
 if TYPE_CHECKING:
     from millstream.protocol.values.mapping import ColumnMap
+    from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.intake import StreamIntake
 
 REFUSALS_REMEMBERED_MAX = 5
@@ -75,12 +77,20 @@ class RowInput(ABC):
 class InputFile(RowInput):
     """One file for one stream."""
 
-    def __init__(self, intake: StreamIntake, path: Path, file: BinaryIO, form: str, column_map: ColumnMap | None = None) -> None:
+    def __init__(
+        self,
+        intake: StreamIntake,
+        path: Path,
+        file: BinaryIO,
+        form: str,
+        column_map: ColumnMap | None = None,
+        unread: Collection[str] = (),
+    ) -> None:
         self.intake = intake
         self.rows = 0
         self.refused = 0
         self.first_refusals: list[tuple[str, str]] = []
-        self._reader = Reader(file, path.name, form, intake.offered, column_map)
+        self._reader = Reader(file, path.name, form, intake.offered, column_map, unread)
         self._warnings: dict[str, None] = {}
 
     @property
@@ -126,19 +136,22 @@ class InputFile(RowInput):
 class FilesInOrder(RowInput):
     """Several files for one stream, one after the other, each open only while it is read."""
 
-    def __init__(self, intake: StreamIntake, paths: Sequence[Path], column_map: ColumnMap | None = None) -> None:
+    def __init__(
+        self, intake: StreamIntake, paths: Sequence[Path], column_map: ColumnMap | None = None, unread: Collection[str] = ()
+    ) -> None:
         self.intake = intake
         self.rows = self.refused = 0
         self.first_refusals: list[tuple[str, str]] = []
         self._paths = paths
         self._column_map = column_map
+        self._unread = unread
         self._told: list[str] = []
         self._notes: dict[str, tuple[str, int]] = {}  # what is to be said of files: of which first, and of how many more
 
     def chunks(self) -> Iterator[InputBlock]:
         """Yield blocks of accepted rows, numbered through all files."""
         for path in self._paths:
-            with open_input(self.intake, path, self._column_map) as file:
+            with open_input(self.intake, path, self._column_map, self._unread) as file:
                 for block in file.chunks():
                     yield InputBlock(block.columns, block.rows, block.places + self.rows)
             self.rows += file.rows
@@ -158,16 +171,29 @@ class FilesInOrder(RowInput):
         return told if more <= 0 else [*told[:TOLD_MAX], f"{self.intake.name}: {more} more messages of this kind"]
 
 
+def unread_columns(host: EngineHost, intake: StreamIntake) -> list[str]:
+    """Return the columns of a stream that none of the queries there are looks at. One that is made later may look at any."""
+    definition = intake.definition
+    if intake.table is not None or intake.sheds or definition.late_into is not None or definition.errors_into is not None:
+        return []
+    read = [columns_read(query.planned.logical).get(intake.name, set()) for query in host.queries]
+    return [name for position, name in enumerate(definition.schema.names) if not any(position in columns for columns in read)]
+
+
 @contextmanager
-def open_input(intake: StreamIntake, path: Path, column_map: ColumnMap | None = None) -> Iterator[InputFile]:
-    """Yield a file opened for a stream; BadInput or the engine's errors when that cannot be."""
-    with read_input(intake, path, lambda: _opened(path), column_map) as file:
+def open_input(intake: StreamIntake, path: Path, column_map: ColumnMap | None = None, unread: Collection[str] = ()) -> Iterator[InputFile]:
+    """Yield a file opened for a stream; BadInput or the engine's errors when that cannot be. `unread`: columns that may be NULL."""
+    with read_input(intake, path, lambda: _opened(path), column_map, unread) as file:
         yield file
 
 
 @contextmanager
 def read_input(
-    intake: StreamIntake, path: Path, opened: Callable[[], BinaryIO], column_map: ColumnMap | None = None
+    intake: StreamIntake,
+    path: Path,
+    opened: Callable[[], BinaryIO],
+    column_map: ColumnMap | None = None,
+    unread: Collection[str] = (),
 ) -> Iterator[InputFile]:
     """Yield a file that `opened` opens, as rows for a stream; BadInput or the engine's errors when that cannot be."""
     form = file_format(path)
@@ -177,7 +203,7 @@ def read_input(
         raise BadInput(f"{path.name}: {form} is not read from a packed file", hint="unpack it; Parquet and Arrow pack their own columns")
     try:
         with opened() as file:
-            yield InputFile(intake, path, file, form, column_map)
+            yield InputFile(intake, path, file, form, column_map, unread)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -32,7 +32,7 @@ from millstream.server.embedded.virtual_runtime import VirtualRuntime
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
-from millstream.server.host.inputs import FilesInOrder, RowInput, open_input, read_input
+from millstream.server.host.inputs import FilesInOrder, RowInput, open_input, read_input, unread_columns
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
 from millstream.server.host.side_streams import DeferredFeeder
@@ -103,12 +103,12 @@ def run_replay(replay: Replay) -> ReplayOutcome:
 
 
 def _opened(
-    intake: StreamIntake, source: Path | Sequence[Path] | pa.Buffer, column_map: ColumnMap | None
+    intake: StreamIntake, source: Path | Sequence[Path] | pa.Buffer, column_map: ColumnMap | None, unread: Sequence[str]
 ) -> AbstractContextManager[RowInput]:
     if isinstance(source, Path):
-        return open_input(intake, source, column_map)
+        return open_input(intake, source, column_map, unread)
     if isinstance(source, Sequence):
-        return nullcontext(FilesInOrder(intake, source, column_map))
+        return nullcontext(FilesInOrder(intake, source, column_map, unread))
     return read_input(intake, Path(f"{intake.name}.arrow"), lambda: io.BytesIO(source), column_map)
 
 
@@ -190,7 +190,7 @@ class _Run:
             intakes = [self.host.intake(name) for name, _ in self.replay.inputs]
             maps = self._column_maps(intakes)
             files = [
-                open_files.enter_context(_opened(intake, source, maps.get(intake.name)))
+                open_files.enter_context(_opened(intake, source, maps.get(intake.name), unread_columns(self.host, intake)))
                 for intake, (_, source) in zip(intakes, self.replay.inputs, strict=True)
             ]
             for table in [f for f in files if f.intake.table is not None]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import TimeRule
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, decimal
+from millstream.engine.expressions.values import format_value, parse_value
 from millstream.engine.ingest.csv_text import CsvParser
 from millstream.engine.ingest.readers import Reader
 from millstream.protocol.values.csv import split_regular, tokenize
@@ -20,9 +21,9 @@ from millstream.protocol.values.csv import split_regular, tokenize
 ID_AND_TEXT = (("id", BIGINT), ("s", TEXT))
 
 
-def read(data: bytes, coercer: Any, size: int | None = None) -> tuple[list[Any], list[Any]]:
+def read(data: bytes, coercer: Any, size: int | None = None, unread: tuple[str, ...] = ()) -> tuple[list[Any], list[Any]]:
     """Return (accepted results, rejections) of the text, fed in pieces of `size` bytes."""
-    parser = CsvParser(coercer)
+    parser = CsvParser(coercer, unread=unread)
     step = size or max(len(data), 1)
     results = [parser.feed(data[i : i + step]) for i in range(0, len(data), step)] + [parser.finish()]
     found = [r for r in results if r is not None]
@@ -169,3 +170,89 @@ def test_a_long_text_is_read_in_blocks(coercer: Any) -> None:
     assert len(results) > 1
     assert sum(r.rows for r in results) == 300_000
     assert results[-1].columns[1].values[-1].as_py() == "row, 299999"
+
+
+# All texts of a column in one form go through Arrow at once, and each form here is one that Arrow, we or both know.
+NUMBERS = [
+    "1",
+    "0",
+    "007",
+    "-5",
+    "+7",
+    " 12",
+    "0x1F",
+    "0X1",
+    "2147483648",
+    "9223372036854775808",
+    "1.5",
+    "-.5",
+    "1.",
+    ".",
+    "-",
+    "1-2",
+    "1/2",
+    "1e400",
+    "-0",
+]
+NUMBERS += ["9" * 400, "0" * 25 + "1", "nan", "inf", "0.1", "1.2.3"]
+TIMES = [
+    "2015-07-15 01:02:03.5",
+    "2015-07-15T01:02:03",
+    "2015-07-15 01:02:03.123456Z",
+    "2015-07-15 24:00:00",
+    "2015-02-30 00:00:00",
+    "2015-07-15",
+]
+TIMES += [
+    "2015-07-15 10",
+    "2015-07-15 10:30",
+    "2015-07-15 10:30:00.",
+    "2015-07-15 10:30:00.1234567",
+    "2015-07-15 1030+01:00",
+    "2015/07/15 10:30:00",
+]
+TIMES += [
+    "2015-07-15 10:30+01",
+    "201a-07-15 00:00:00",
+    "2015-07-15 00:00:60",
+    "2015-07-15 00:00:00z",
+    "2015-03-29 02:30:00",
+    "2015-07-15 0 :00:00",
+]
+
+
+@pytest.mark.parametrize(("type_", "texts"), [(INT, NUMBERS), (BIGINT, NUMBERS), (DOUBLE, NUMBERS), (TIMESTAMP, TIMES)])
+def test_a_column_in_one_form_is_read_as_each_of_its_texts(type_: Any, texts: list[str], coercer: Any, texts_of: Any) -> None:
+    for text in texts:
+        for column in ([text] * 2, [text, "", text], [text, texts[0]], [text, texts[1]]):
+            lines = "".join(f"{i},{field}\n" for i, field in enumerate(column))
+            results, rejected = read(f"k,v\n{lines}".encode(), coercer(("k", BIGINT), ("v", type_)))
+            found = dict(row for result in results for row in texts_of(result)) | {str(r.index): r.reason for r in rejected}
+            assert found == {str(i): by_itself(field, type_) for i, field in enumerate(column)}
+
+
+def by_itself(field: str, type_: Any) -> str | None:
+    """Return how the value of a field is shown, or why it is refused."""
+    try:
+        return format_value(parse_value(field, type_, exact=True), type_) if field else None
+    except ValueError as problem:
+        return f"column v: {problem}"
+
+
+def test_columns_that_nobody_reads_may_be_null_and_refuse_what_they_refused(coercer: Any, rows_of: Any) -> None:
+    data = "k,v,s,need\n1,1,ä,x\n2,2,b,y\n".encode()
+    columns = coercer(("k", BIGINT), ("v", INT), ("s", TEXT), ("need", TEXT, False))
+    unread = ("v", "s", "need")
+    results, rejected = read(data, columns, unread=unread)
+    assert all_rows(results, rows_of) == [(1, 1, None, "x"), (2, 2, None, "y")]
+    assert rejected == []
+    for wrong in (b"3,x,c,z\n", b"3,3,\xff,z\n", b"3,3,c,\n", b"3,3,c\n"):
+        assert read(data + wrong, columns, unread=unread)[1] == read(data + wrong, columns)[1] != []
+
+
+def test_lines_of_any_form_count_and_empty_ones_are_no_records(coercer: Any, rows_of: Any) -> None:
+    columns = coercer(("a", TEXT), ("b", BIGINT))
+    for text in (b"x,1\n\n,\ny,z\n", b"x,1\r\n\r\n,\r\ny,z\r\n", b'x,1\n\n,\n"y",z\n', b"x,1\n\n,\ny,z"):
+        results, rejected = read(b"a,b\n" + text, columns)
+        assert all_rows(results, rows_of) == [("x", 1), (None, None)]
+        assert [(r.index, r.line, r.raw.replace(b'"', b"")) for r in rejected] == [(2, 5, b"y,z")]
