@@ -297,9 +297,12 @@ class Desk:
     def _built(self, about: memoryview, state: memoryview | None) -> Built:
         from millstream.engine.operators.build import build_operator
         from millstream.engine.synopses.shared_aggregate import SharedAggregate
+        from millstream.engine.windows.pane_aggregates import Aggregates
 
         recipe, schemas, is_shared = pickle.loads(about)
         schemas = tuple(self._schemas.setdefault(schema, schema) for schema in schemas)  # so that trains of one log are read once
+        if is_shared:
+            Aggregates(recipe.aggregates, schemas[0])  # loads what the state is made of
         logic: Operator = SharedAggregate(recipe, schemas[0]) if is_shared else build_operator(recipe, list(schemas))
         if state is not None:
             logic.restore(bytes(state))

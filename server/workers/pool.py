@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.language.recipes import SinkRecipe
+from millstream.engine.language.recipes import AggregateRecipe, SinkRecipe
 from millstream.engine.operators.build import kind_of
 from millstream.engine.runtime.network import Network
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
@@ -85,8 +86,11 @@ class Workers:
             return "its periods follow the server's clock"
         if logic.stateful and not logic.state_fields:
             return f"the state of {kind_of(running.recipe)} cannot be sent"
+        recipe = running.recipe
+        if isinstance(logic, SharedAggregate) and isinstance(recipe, AggregateRecipe):  # a query that came later may ask for others
+            recipe = replace(recipe, aggregates=logic.kept_calls)
         try:
-            return about(running.recipe, [c.log.schema for c in running.inputs], isinstance(logic, SharedAggregate))
+            return about(recipe, [c.log.schema for c in running.inputs], isinstance(logic, SharedAggregate))
         except (pickle.PicklingError, TypeError, AttributeError):
             return "it calls a user's function, which has a process of its own"
 
