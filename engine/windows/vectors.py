@@ -1,8 +1,9 @@
 """Many growable vectors side by side in one arena, numbered by dense ids: the cells of each group of a sliding window.
 
 A vector is appended to at its end and loses elements at its front. One that has no room at its end goes back to the beginning of its
-room, if it has lost as many as it has; else it is moved to the arena's end with twice the room. The arena is rewritten when it is full.
-All of these copy an element about once for each that came or went. All calls take whole arrays; positions are places in the arena and hold
+room, if it has lost as many as it has; else it is moved to the arena's end with twice the room. An arena that is full becomes longer where
+it stands, if little of it has been left behind, as where ever more vectors begin; else it is rewritten. All of these copy an element
+about once for each that came or went. All calls take whole arrays; positions are places in the arena and hold
 until the next `append`. `StoredColumns` are how columns lie in one.
 """
 
@@ -26,6 +27,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 ARENA_MIN = 64
 ROOM_MIN = 2
+LEFT_BEHIND_MOST = 4  # one of so many parts of an arena that becomes longer may be what vectors have left behind
 SPARE_PART = 2  # a new arena is longer by one of so many parts
 SHRINK_BELOW = 16  # an arena this many times larger than what lives in it is rewritten
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
@@ -96,16 +98,33 @@ class Vectors:
         goes_back = 2 * need[full] <= rooms
         moved = short[~goes_back]
         moved_rooms = 2 * need[full][~goes_back] + ROOM_MIN
-        if self._used + int(moved_rooms.sum()) > len(self.columns[0]):
-            self._rewrite(which, 2 * need + ROOM_MIN)  # of all, as a new arena takes spare room away
-            return
+        beyond = self._used + int(moved_rooms.sum())
+        if beyond > len(self.columns[0]):
+            rewritten = 2 * (self.live + len(moved)) + ROOM_MIN * int(np.count_nonzero(self.size))
+            if LEFT_BEHIND_MOST * (beyond - rewritten) > beyond:
+                self._rewrite(which, 2 * need + ROOM_MIN)  # of all, as a new arena takes spare room away
+                return
+            self._lengthen(beyond + beyond // SPARE_PART)
         back = short[goes_back]
         self._copy(back, self._begin[back], self.columns)
         self.start[back], self._room[back] = self._begin[back], rooms[goes_back]
         starts = self._used + np.cumsum(moved_rooms) - moved_rooms
         self._copy(moved, starts, self.columns)
         self.start[moved], self._begin[moved], self._room[moved] = starts, starts, moved_rooms
-        self._used += int(moved_rooms.sum())
+        self._used = beyond
+
+    def _lengthen(self, length: int) -> None:
+        """Make the arena longer. The system moves pages of memory of this size without copying them."""
+        columns, self.columns = self.columns[::-1], []
+        while columns:
+            column = columns.pop()
+            try:
+                column.resize(length)
+            except ValueError:  # somebody else looks at it, or it came with a state
+                longer = np.zeros(length, dtype=column.dtype)
+                longer[: len(column)] = column
+                column = longer
+            self.columns.append(column)
 
     def _copy(self, which: Int64Array, starts: Int64Array, into: Sequence[npt.NDArray[Any]]) -> None:
         sizes = self.size[which]

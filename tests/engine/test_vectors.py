@@ -86,3 +86,27 @@ def test_vectors_that_need_room_at_once_do_not_take_it_from_each_other(seed: int
         for i, less in zip(some.tolist(), gone.tolist(), strict=True):
             held[i] -= less
         assert vectors.size[:count].tolist() == held
+
+
+def test_an_arena_of_ever_more_vectors_becomes_longer_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = Vectors([np.int64, np.object_])
+    rewritten: list[int] = []
+    rewrite = Vectors._rewrite
+    monkeypatch.setattr(Vectors, "_rewrite", lambda self, *grown: (rewritten.append(1), rewrite(self, *grown)))
+    seen = vectors.columns[0][:1]  # somebody looks at it: it must not be taken from under him
+    for number in range(200):
+        ids = np.arange(10 * number, 10 * number + 10)
+        vectors.reserve_ids(10 * number + 10)
+        vectors.append(ids, [ids, np.array([str(i) for i in ids], dtype=np.object_)])
+        if number % 50 == 20:
+            vectors = decode(encode(vectors))
+    assert not rewritten
+    assert seen.tolist() == [0]
+    at = vectors.positions(np.arange(2_000))
+    assert vectors.columns[0][at].tolist() == list(range(2_000))
+    assert vectors.columns[1][at].tolist() == [str(i) for i in range(2_000)]
+    assert len(vectors.columns[0]) <= 2 * 2_000 * 4
+    for _ in range(3):  # all but a few go, and what is left behind is given up when room is wanted
+        vectors.drop_front(np.arange(1_900), np.minimum(vectors.size[:1_900], 1))
+        vectors.append(np.arange(1_900, 2_000).repeat(60), [np.zeros(6_000, dtype=np.int64), np.zeros(6_000, dtype=np.object_)])
+    assert rewritten
