@@ -1,24 +1,327 @@
 """Group keys and join keys as dense ids (K6, K7): -0.0 equals 0.0, all NaNs are one key, NULLs are one group.
 
-Several columns become one number (`PackedKeys`) where numbers of fixed width are in all of them, else pairs of the ids of both halves.
+A `KeyEncoder` maps the key columns of a train to ids that tables can be indexed by, remembers each id's values for the answer, and
+frees ids whose groups are gone. Several columns become one number (`PackedKeys`) where all are of fixed width and no DOUBLE, else pairs
+of the ids of both halves.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from sys import getsizeof
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from millstream.engine.data.arrays import distinct
-from millstream.engine.data.column import Column, Mask
-from millstream.engine.data.column_keys import KEYS_MIN, KeyEncoder, NoKeys, NumberKey, ObjectKey, bits_as_values, key_bits
-from millstream.engine.data.key_maps import MISSING, IdPool, Int64Array, IntegerMap
-from millstream.engine.data.types import DataType, Kind
+from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.column import Column, Mask, numpy_dtype
+from millstream.engine.data.key_maps import MISSING, IdPool, Int64Array, IntegerMap, ObjectMap, object_bytes
+from millstream.engine.data.types import FLAT_ARROW_KINDS, DataType, Kind
 from millstream.engine.state.forms import state_record
+from millstream.protocol.values import arrow_functions as pc
 
+KEYS_MIN = 16  # for which there is room from the beginning
 STRIDE_MIN = 64
 MANY_PARTS = 8  # of pairs that go: a pass over all parts is shorter where these are at most so many times as many
 CODE_BITS_MAX = 62  # of a packed key
+
+
+def key_bits(column: Column) -> Int64Array:
+    """Return int64 values that are equal where the keys of a fixed-width column are (NULLs aside)."""
+    values = column.values
+    if column.type.kind is Kind.DOUBLE:
+        canonical = values + 0.0  # -0.0 becomes 0.0
+        missing = np.isnan(canonical)
+        if missing.any():
+            canonical[missing] = np.nan
+        bits: Int64Array = canonical.view(np.int64)
+        return bits
+    if values.dtype != np.int64:
+        wide: Int64Array = values.astype(np.int64)
+        return wide
+    same: Int64Array = values
+    return same
+
+
+def bits_as_values(bits: Int64Array, type_: DataType) -> npt.NDArray[Any]:
+    """Return the values whose `key_bits` are given."""
+    if type_.kind is Kind.DOUBLE:
+        return bits.view(np.float64)
+    return bits.astype(numpy_dtype(type_), copy=False)
+
+
+class KeyEncoder(ABC):
+    """Ids for the keys of some columns."""
+
+    @property
+    @abstractmethod
+    def types(self) -> tuple[DataType, ...]:
+        """The columns' types."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """One more than the greatest id."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> int:
+        """Keys known."""
+
+    @abstractmethod
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """Return an id a row; not to be written to, as they may be the column's own values."""
+
+    @abstractmethod
+    def find(self, columns: Sequence[Column]) -> Int64Array:
+        """Return an id a row as `encode` does, and a negative number where the key is not known: nothing is remembered."""
+
+    @abstractmethod
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """Return the key columns for ids."""
+
+    @abstractmethod
+    def free(self, ids: Int64Array) -> None:
+        """Forget keys."""
+
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Return about how many bytes the keys known take."""
+
+
+@state_record("no_keys", 1, ())
+class NoKeys(KeyEncoder):
+    """All rows are one group, id 0."""
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """None."""
+        return ()
+
+    @property
+    def size(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def alive(self) -> int:
+        """One."""
+        return 1
+
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """There is no column to tell how many rows; callers with no keys do not ask."""
+        raise NotImplementedError  # an answer would be a guess
+
+    find = encode
+
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """No columns."""
+        return []
+
+    def free(self, ids: Int64Array) -> None:
+        """The one group stays."""
+
+    def nbytes(self) -> int:
+        """Nothing."""
+        return 0
+
+
+@state_record("number_key", 1, ("type", "bits", "null_id", "pool"))
+class NumberKey(KeyEncoder):
+    """One fixed-width column."""
+
+    _is_bits = False  # its values are their own `key_bits`
+
+    def __init__(self, type_: DataType) -> None:
+        self._type = type_
+        self._is_bits = numpy_dtype(type_) == np.dtype(np.int64)
+        self._map = IntegerMap()
+        self._bits: Int64Array = np.zeros(KEYS_MIN, dtype=np.int64)
+        self._null_id: int | None = None
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Return the type, the bits of each id's key, the id of NULL, and which ids are in use."""
+        bits = self._bits[: self.size]
+        room = np.zeros(self.size - len(bits), dtype=np.int64)  # NULL, which has none, may be the last
+        return self._type, np.concatenate((bits, room)) if len(room) else bits, self._null_id, self._map.pool
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> NumberKey:
+        """Look up the keys by a table of its own making."""
+        made, bits, pool = cls(fields["type"]), fields["bits"], fields["pool"]
+        made._null_id = fields["null_id"]
+        used = pool.used(len(bits))
+        if made._null_id is not None:
+            used = used[used != made._null_id]
+        made._map = IntegerMap.of(bits[used], used, pool)
+        made._bits = np.concatenate((bits, np.zeros(max(0, KEYS_MIN - len(bits)), dtype=np.int64)))
+        return made
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """The one type."""
+        return (self._type,)
+
+    @property
+    def size(self) -> int:
+        """One more than the greatest id."""
+        return self._map.pool.size
+
+    @property
+    def alive(self) -> int:
+        """Keys known."""
+        return self._map.pool.alive
+
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """Look values up; NULL rows get the id of NULL."""
+        column = columns[0]
+        bits = column.values if self._is_bits else key_bits(column)
+        if column.valid is None:
+            return self._encode_bits(bits)
+        ids = np.empty(len(bits), dtype=np.int64)
+        ids[column.valid] = self._encode_bits(bits[column.valid])
+        missing = ~column.valid
+        if missing.any():
+            if self._null_id is None:
+                self._null_id = int(self._map.pool.take(1)[0])
+            ids[missing] = self._null_id
+        return ids
+
+    def find(self, columns: Sequence[Column]) -> Int64Array:
+        """Look values up; NULL rows get the id of NULL if there is one."""
+        column = columns[0]
+        ids = self._map.find(column.values if self._is_bits else key_bits(column))
+        if column.valid is None:
+            return ids
+        return np.where(column.valid, ids, MISSING if self._null_id is None else self._null_id)
+
+    def _encode_bits(self, bits: Int64Array) -> Int64Array:
+        ids, new, new_ids = self._map.encode(bits)
+        if len(new_ids):
+            if self.size > len(self._bits):
+                self._bits = np.concatenate((self._bits, np.zeros(max(self.size, len(self._bits)), dtype=np.int64)))
+            self._bits[new_ids] = new
+        return ids
+
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """Return the column of values."""
+        if self._null_id is not None and self._null_id >= len(self._bits):
+            self._bits = np.concatenate((self._bits, np.zeros(len(self._bits), dtype=np.int64)))
+        values = bits_as_values(self._bits[ids], self._type)
+        if self._null_id is None:
+            return [Column(self._type, values)]
+        valid = ids != self._null_id
+        return [Column(self._type, values, None if valid.all() else valid)]
+
+    def free(self, ids: Int64Array) -> None:
+        """Forget values."""
+        if self._null_id is not None and (ids == self._null_id).any():
+            self._map.pool.give_back(np.array([self._null_id], dtype=np.int64))
+            ids, self._null_id = ids[ids != self._null_id], None
+        self._map.free(self._bits[ids], ids)
+
+    def nbytes(self) -> int:
+        """Return the bytes of the table and of the values."""
+        return self._map.nbytes() + int(self._bits.nbytes)
+
+
+@state_record("object_key", 1, ("type", "values", "pool"))
+class ObjectKey(KeyEncoder):
+    """One TEXT, nested or wide DECIMAL column; only the distinct values of a train are looked up in Python."""
+
+    def __init__(self, type_: DataType) -> None:
+        self._type = type_
+        self._map = ObjectMap()
+        self._values: list[Any] = []
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Return the type, each id's key, and which ids are in use."""
+        return self._type, self._values, self._map.pool
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> ObjectKey:
+        """Look up the keys by a table of its own making."""
+        made = cls(fields["type"])
+        made._values, pool = fields["values"], fields["pool"]
+        used = pool.used(len(made._values))
+        keys = made._values if len(used) == len(made._values) else [made._values[i] for i in used.tolist()]
+        made._map = ObjectMap.of(keys, used, pool)
+        return made
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """The one type."""
+        return (self._type,)
+
+    @property
+    def size(self) -> int:
+        """One more than the greatest id."""
+        return self._map.pool.size
+
+    @property
+    def alive(self) -> int:
+        """Keys known."""
+        return self._map.pool.alive
+
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """Encode the train's own dictionary, then each row through it."""
+        distinct, places = _distinct_values(columns[0])
+        ids, new, new_ids = self._map.encode(distinct)
+        self._values.extend([None] * (self.size - len(self._values)))
+        for value, new_id in zip(new, new_ids.tolist(), strict=True):
+            self._values[new_id] = value
+        found: Int64Array = ids[places]
+        return found
+
+    def find(self, columns: Sequence[Column]) -> Int64Array:
+        """Look each value of the train's dictionary up."""
+        distinct, places = _distinct_values(columns[0])
+        ids: Int64Array = self._map.find(distinct)[places]
+        return ids
+
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """Return the column of values."""
+        values = [self._values[i] for i in ids.tolist()]
+        if self._type.is_arrow:
+            return [Column(self._type, pa.array(values, type=arrow_type(self._type)))]
+        valid = np.array([v is not None for v in values], dtype=np.bool_)
+        filled = np.empty(len(values), dtype=np.object_)
+        filled[:] = [0 if v is None else v for v in values]
+        return [Column(self._type, filled, None if valid.all() else valid)]
+
+    def free(self, ids: Int64Array) -> None:
+        """Forget values."""
+        plain = ids.tolist()
+        self._map.free([self._values[i] for i in plain], ids)
+        for i in plain:
+            self._values[i] = None
+
+    def nbytes(self) -> int:
+        """Return the bytes of the table and of the values."""
+        return self._map.nbytes() + getsizeof(self._values) + object_bytes(self._values)
+
+
+def _distinct_values(column: Column) -> tuple[list[Any], Int64Array]:
+    """Return a column's different values, NULL as None, and the place of each row's among them."""
+    if column.type.kind in FLAT_ARROW_KINDS:
+        encoded = pc.dictionary_encode(column.values, null_encoding="encode")
+        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+    plain = _hashable_values(column)
+    distinct = list(dict.fromkeys(plain))
+    place_of = {v: i for i, v in enumerate(distinct)}
+    return distinct, np.array([place_of[v] for v in plain], dtype=np.int64)
+
+
+def _hashable_values(column: Column) -> list[Any]:
+    if column.type.is_arrow:
+        return [tuple(v) if isinstance(v, list) else v for v in plain_values(column)]
+    values = column.values.tolist()
+    if column.valid is None:
+        return list(values)
+    return [v if ok else None for v, ok in zip(values, column.valid.tolist(), strict=True)]
 
 
 @state_record("pair_key", 1, ("left", "left_width", "right", "stride", "pairs", "pool"))

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.column import Column, Mask, concat_columns
-from millstream.engine.data.column_keys import key_bits
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.keys import key_bits, key_encoder
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.types import Kind
 from millstream.engine.operators.outputs import change_column

@@ -12,8 +12,7 @@ import numpy as np
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column, with_nulls
-from millstream.engine.data.column_keys import KeyEncoder
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.keys import KeyEncoder, key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.language.recipes import LagRecipe

@@ -22,8 +22,7 @@ from millstream.engine.data.allowance import claim, pause
 from millstream.engine.data.arrays import distinct, expanded
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column, null_column, with_nulls
-from millstream.engine.data.column_keys import KeyEncoder
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.keys import KeyEncoder, key_encoder
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train

@@ -12,7 +12,7 @@ import numpy as np
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, Mask
-from millstream.engine.data.column_keys import NoKeys
+from millstream.engine.data.keys import NoKeys
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MIN, constant_track

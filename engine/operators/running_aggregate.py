@@ -14,8 +14,7 @@ from millstream.engine.data.arrays import distinct
 from millstream.engine.data.arrivals import NO_ARRIVALS
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, concat_columns
-from millstream.engine.data.column_keys import NoKeys
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.keys import NoKeys, key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.data.types import TIMESTAMP

@@ -17,8 +17,7 @@ from millstream.engine.data.allowance import cut_rows
 from millstream.engine.data.arrays import distinct, run_sizes, run_starts
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows
 from millstream.engine.data.column import Column, concat_columns, null_column
-from millstream.engine.data.column_keys import NoKeys
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.keys import NoKeys, key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.types import BIGINT

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, concat_columns, null_column, taken_or_null
-from millstream.engine.data.column_keys import KeyEncoder
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.keys import KeyEncoder, key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.expressions.compile import compile_predicate

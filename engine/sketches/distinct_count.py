@@ -21,7 +21,7 @@ import numpy.typing as npt
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.arrow import plain_values
 from millstream.engine.data.column import Column
-from millstream.engine.data.column_keys import key_bits
+from millstream.engine.data.keys import key_bits
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values, parts_of
 from millstream.engine.state.forms import state_record

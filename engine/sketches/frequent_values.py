@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column
-from millstream.engine.data.column_keys import bits_as_values, key_bits
+from millstream.engine.data.keys import bits_as_values, key_bits
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
 from millstream.engine.state.forms import state_record

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.arrow import plain_values
 from millstream.engine.data.column import Column
-from millstream.engine.data.column_keys import bits_as_values, key_bits
-from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.keys import bits_as_values, key_bits, key_encoder
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.state.forms import state_record

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.data.column_keys import KeyEncoder, NumberKey
 from millstream.engine.data.key_maps import ENCODED_ROWS, GONE_PER_KEPT, HashTable, IdPool
-from millstream.engine.data.keys import PackedKeys, key_encoder
+from millstream.engine.data.keys import KeyEncoder, NumberKey, PackedKeys, key_encoder
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, DataType, decimal
 from millstream.engine.state import decoding, encoding
