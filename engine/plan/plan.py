@@ -258,7 +258,17 @@ def _planned(source: Source, catalog: Catalog, options: PlanOptions, text: str |
     check_history(physical)
     notes = (*physical.notes, *unbounded_state(physical))
     called = tuple(functions.called.values())
-    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes, called)
+    return PlannedQuery(
+        physical if notes == physical.notes else replace(physical, notes=notes),
+        logical,
+        applied,
+        text or shown,
+        bound,
+        streams,
+        tables,
+        notes,
+        called,
+    )
 
 
 def _bound(source: Source, catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:

@@ -54,7 +54,7 @@ def test_rewriting_twice_changes_nothing_more(path: Path) -> None:
     assert optimise(once) == (once, ())
 
 
-@pytest.mark.parametrize("path", (*FILES, *PLANS), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [*FILES, *PLANS], ids=lambda p: p.stem)
 def test_where_a_rewrite_says_that_it_has_nothing_to_do_it_changes_nothing(path: Path) -> None:
     bound = plan(golden.sections(path)["query"], off="all").bound.root
     for name, rule in RULES.items():
