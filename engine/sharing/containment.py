@@ -15,7 +15,6 @@ from math import isfinite
 from typing import Any
 
 from millstream.engine.data.records import members_of
-from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import conjuncts
@@ -72,23 +71,37 @@ def _operands(expression: Expression, function: str) -> list[Expression]:
     return [expression]
 
 
-def normal_schema(schema: Schema) -> Schema:
-    """Return the schema without names."""
-    return Schema(tuple([Field("", f.type, f.nullable) for f in schema.fields]))
+class NormalRecipe:
+    """What is left of a recipe without its names, as a key: hashed once, since a new filter is looked for behind each that holds it."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NormalRecipe) and self._parts == other._parts
 
 
-def normal_recipe(recipe: Recipe) -> Recipe | None:
-    """Return the recipe that equals that of every operator doing the same; None for one that belongs to its query alone."""
+def normal_recipe(recipe: Recipe) -> NormalRecipe | None:
+    """Return the key that equals that of every operator doing the same; None for one that belongs to its query alone."""
     if isinstance(recipe, _ITS_OWN):
         return None
-    changed: dict[str, Any] = {"schema": normal_schema(recipe.schema)}
+    parts: list[Any] = [type(recipe), tuple([(f.type, f.nullable) for f in recipe.schema.fields])]
     for name in members_of(type(recipe)):
+        if name == "schema":
+            continue
         value = getattr(recipe, name)
         if isinstance(value, Expression):
-            changed[name] = normal_expression(value)
+            value = normal_expression(value)
         elif isinstance(value, tuple) and value and all(isinstance(v, Expression) for v in value):
-            changed[name] = tuple([normal_expression(v) for v in value])
-    return replace(recipe, **changed)
+            value = tuple([normal_expression(v) for v in value])
+        parts.append(value)
+    return NormalRecipe(tuple(parts))
 
 
 INTEGERS = (Kind.INT, Kind.BIGINT)
@@ -115,7 +128,30 @@ def _implies(first: Part, second: Part) -> bool:
 
 def all_implied(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
     """Tell whether a row that meets all of our conjuncts meets all of theirs. False when in doubt."""
-    return all(any(_implies(mine, their) for mine in ours) for their in theirs)
+    for their in theirs:
+        for mine in ours:
+            if _implies(mine, their):
+                break
+        else:
+            return False
+    return True
+
+
+def parts_beyond(ours: Sequence[Part], theirs: Sequence[Part]) -> Sequence[Part]:
+    """Return those of our conjuncts that are none of theirs."""
+    return [mine for mine in ours if not _stands_in(mine, theirs)]
+
+
+def _stands_in(part: Part, parts: Sequence[Part]) -> bool:
+    """Whether a conjunct is one of several. Their constants are compared first, as most differ in those."""
+    one = part[1]
+    for expression, other in parts:
+        if one is None or other is None:
+            if one is other and part[0] == expression:
+                return True
+        elif one[1] == other[1] and one[2] == other[2] and part[0] == expression:
+            return True
+    return False
 
 
 @lru_cache(ASKED_AGAIN)

@@ -32,12 +32,14 @@ def _change(node: Node) -> Node:
 
 
 def _filter(node: Filter) -> Node:
+    parts = conjuncts(node.condition)
+    if len(parts) == 1 and not isinstance(node.input, Filter):
+        return node
     above = set()
     below = node.input
     while isinstance(below, Filter):
         above |= set(conjuncts(below.condition))
         below = below.input
-    parts = conjuncts(node.condition)
     kept = [p for p in dict.fromkeys(parts) if p not in above]
     return node if len(kept) == len(parts) else filtered(node.input, kept, node)
 

@@ -22,6 +22,7 @@ from millstream.engine.plan.logical import (
     Node,
     Project,
     RunningTop,
+    Scan,
     SubqueryJoin,
     TableJoin,
     Union,
@@ -41,9 +42,11 @@ def apply(plan: Node) -> Node:
 def _change(node: Node) -> Node:
     if isinstance(node, Join) and node.residual is not None and node.kind is JoinKind.INNER:
         return _from_residual(node)
-    if not isinstance(node, Filter) or not is_movable(node.condition):
+    if not isinstance(node, Filter):
         return node
     below = node.input
+    if isinstance(below, Scan) or not is_movable(node.condition):
+        return node
     if isinstance(below, Project):
         return _below_project(node, below)
     if isinstance(below, Union):
