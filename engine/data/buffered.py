@@ -84,12 +84,12 @@ def buffered(train: Train, ordinal: int) -> BufferedRows:
 Rows = TypeVar("Rows", bound=BufferedRows)
 
 
-def concat_rows(*parts: Rows) -> Rows:
+def concat_rows(*parts: Rows, join: Callable[[list[Column]], Column] = concat_columns) -> Rows:
     """Return the rows of some buffers, at least one, one after the other; a buffer itself where no other has rows."""
     full = [p for p in parts if len(p)]
     if len(full) < 2:
         return full[0] if full else parts[0]
-    columns = [concat_columns(list(one)) for one in zip(*(p.columns for p in full), strict=True)]
+    columns = [join(list(one)) for one in zip(*(p.columns for p in full), strict=True)]
     return type(full[0])(columns, *[np.concatenate(one) for one in zip(*(p.arrays for p in full), strict=True)])
 
 

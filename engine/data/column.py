@@ -22,6 +22,9 @@ Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
 
 CELLS_MAX = 64  # with more, passes over whole columns cost as little
+PIECED_FROM = 4_096  # rows: fewer are copied in no time
+PIECES_MAX = 64  # of which those with rows that are looked up cost a call of Arrow each
+FEW_OF = 4
 _OFFSET = Struct("<i")
 
 NUMPY_DTYPES: dict[Kind, Any] = {
@@ -230,6 +233,96 @@ def concat_columns(columns: list[Column]) -> Column:
         return Column(first.type, values, None, _joint_bounds(columns))
     masks = [np.ones(len(c), dtype=np.bool_) if c.valid is None else c.valid for c in columns]
     return Column(first.type, values, np.concatenate(masks))
+
+
+@written_as(Column)
+class PiecedColumn(Column):
+    """An Arrow column whose rows lie in several arrays, at `index` of all of them, or are all of these (None).
+
+    To put runs of rows together costs nothing so, and each text is copied once, when rows leave: `take` returns a plain column. `values`
+    makes one array each time it is asked for, so that the column does not hold its rows twice.
+    """
+
+    __slots__ = ("index", "pieces")
+
+    def __init__(self, type_: DataType, pieces: Sequence[Any], index: Index | None = None) -> None:
+        self.type = type_
+        self.pieces = pieces
+        self.index = index
+        self.valid = None
+        self._bounds = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be copied and kept as any other column."""
+        return Column, (self.type, self.values)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return sum(map(len, self.pieces)) if self.index is None else len(self.index)
+
+    @property
+    def values(self) -> Any:
+        """The rows as one array."""
+        return pa.concat_arrays(self.pieces) if self.index is None else _gathered(self.pieces, self.index)
+
+    def picked(self, index: Index) -> PiecedColumn:
+        """Return the rows at the positions `index` without copying."""
+        return PiecedColumn(self.type, self.pieces, index if self.index is None else self.index.take(index))
+
+    def take(self, index: Index) -> Column:
+        """Return the rows at the positions `index` in memory of their own."""
+        return Column(self.type, self.picked(index).values)
+
+    def filter(self, mask: Mask) -> Column:
+        """Return the rows where `mask` is true."""
+        return self.take(np.flatnonzero(mask))
+
+    def slice(self, start: int, stop: int) -> Column:
+        """Return rows start to stop (excluded) without copying."""
+        return self.picked(np.arange(start, stop, dtype=np.int64))
+
+    def nbytes(self) -> int:
+        """Return the bytes that the pieces occupy, whichever of their rows are meant."""
+        held = sum(Column(self.type, piece).nbytes() for piece in self.pieces)
+        return held + (0 if self.index is None else int(self.index.nbytes))
+
+
+def _gathered(pieces: Sequence[Any], index: Index) -> Any:
+    """Return the rows at positions of all pieces: of each piece by itself where they are few, as to join the pieces copies all rows."""
+    if len(pieces) == 1:
+        return pc.take(pieces[0], pa.array(index))
+    starts = np.cumsum([0, *map(len, pieces)])
+    if FEW_OF * len(index) > int(starts[-1]):
+        return pc.take(pa.concat_arrays(pieces), pa.array(index))
+    piece_of = (np.searchsorted(starts, index, side="right") - 1).astype(np.uint8 if len(pieces) <= PIECES_MAX else np.int64)
+    order = piece_of.argsort(kind="stable")
+    bounds = np.searchsorted(piece_of[order], np.arange(len(pieces) + 1))
+    sorted_ = index[order]
+    parts = [
+        pc.take(piece, pa.array(sorted_[low:high] - start))
+        for piece, start, low, high in zip(pieces, starts[:-1], bounds[:-1], bounds[1:], strict=True)
+        if high > low
+    ]
+    if len(parts) < 2:
+        return pc.take(parts[0] if parts else pieces[0].slice(0, 0), pa.array(_inverse(order)))
+    return pc.take(pa.concat_arrays(parts), pa.array(_inverse(order)))
+
+
+def _inverse(order: Index) -> Index:
+    inverse = np.empty(len(order), dtype=np.int64)
+    inverse[order] = np.arange(len(order), dtype=np.int64)
+    return inverse
+
+
+def chained_columns(columns: Sequence[Column]) -> Column:
+    """Return what `concat_columns` does, but copy Arrow columns of many rows only when they lie in too many pieces."""
+    first = columns[0]
+    if not first.type.is_arrow or sum(map(len, columns)) < PIECED_FROM:
+        return concat_columns(list(columns))
+    if any(type(column) is PiecedColumn and column.index is not None for column in columns):
+        return concat_columns(list(columns))
+    pieces = [piece for column in columns for piece in (column.pieces if type(column) is PiecedColumn else (column.values,))]
+    return PiecedColumn(first.type, pieces) if len(pieces) <= PIECES_MAX else Column(first.type, pa.concat_arrays(pieces))
 
 
 def _joined_cells(columns: list[Column]) -> list[Any] | None:

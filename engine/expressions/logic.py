@@ -28,6 +28,7 @@ from millstream.engine.expressions.kernel import (
     evaluate_at,
     test_at,
 )
+from millstream.engine.expressions.patterns import extract_is_null
 from millstream.protocol.values import arrow_functions as pc
 
 
@@ -115,7 +116,10 @@ def build_truth_test(call: Call, compiler: Compiler) -> Kernel:
 
 def build_null_test(call: Call, compiler: Compiler) -> Kernel:
     """IS [NOT] NULL."""
-    inner, wanted = compiler.kernel(call.arguments[0]), call.function == "is_not_null"
+    wanted, argument = call.function == "is_not_null", call.arguments[0]
+    if isinstance(argument, Call) and (test := extract_is_null(argument, compiler, wanted=not wanted)) is not None:
+        return test
+    inner = compiler.kernel(argument)
 
     def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         valid = inner(rows, context).validity()

@@ -243,14 +243,28 @@ def build_regex_extract(call: Call, compiler: Compiler) -> Kernel:
     return kernel
 
 
+def extract_is_null(call: Call, compiler: Compiler, *, wanted: bool) -> Kernel | None:
+    """Return the test whether REGEXP_EXTRACT finds nothing (`wanted`), or something: nothing needs to be cut out for it. Else None."""
+    if call.function != "regexp_extract" or any(is_null_literal(a) for a in call.arguments):
+        return None
+    full, _ = _extracting(call)
+    inner = compiler.kernel(call.arguments[0])
+
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        found = mask_from_arrow(pc.fill_null(pc.match_substring_regex(inner(rows, context).values, full), False))
+        return Column(BOOLEAN, ~found if wanted else found)
+
+    return kernel
+
+
 def _extracting(call: Call) -> tuple[str, str]:
-    """Return the pattern with all its groups named, and the name of the wanted one; TypeProblem for what is none, or not constant."""
+    """Return the pattern in which the wanted group alone has a name, and this name; TypeProblem for what is none, or not constant."""
     if not all(is_constant(a) for a in call.arguments[1:]):
         raise TypeProblem("pattern and group of REGEXP_EXTRACT must be constants")
     pattern, group = str(constant_value(call.arguments[1])), int(constant_value(call.arguments[2])) if len(call.arguments) > 2 else 0
     try:
         check_regex(pattern)
-        full, groups = named_groups(pattern)
+        full, groups = named_group(pattern, group)
         check_regex(full)
     except ValueError as error:
         raise TypeProblem(str(error)) from error
@@ -259,8 +273,11 @@ def _extracting(call: Call) -> tuple[str, str]:
     return full, f"g{group}"
 
 
-def named_groups(pattern: str) -> tuple[str, int]:
-    """Return the pattern as group `g0` with its groups named `g1`, `g2` … in order, as Arrow wants them; and how many there are."""
+def named_group(pattern: str, wanted: int) -> tuple[str, int]:
+    """Return the pattern with one group named, as Arrow takes it, 0 being the whole, and how many groups there are.
+
+    The others take nothing: what Arrow need not cut out costs nothing.
+    """
     count = 0
 
     def named(found: re.Match[str]) -> str:
@@ -268,6 +285,7 @@ def named_groups(pattern: str) -> tuple[str, int]:
         if not found["group"] and not found["name"]:
             return found[0]
         count += 1
-        return f"(?P<g{count}>"
+        return f"(?P<g{count}>" if count == wanted else "(?:"
 
-    return f"(?P<g0>{_GROUPS.sub(named, pattern)})", count
+    inner = _GROUPS.sub(named, pattern)
+    return f"(?P<g0>{inner})" if wanted == 0 else f"(?:{inner})", count

@@ -6,8 +6,9 @@ fields, with bytes that are not UTF-8, or with a value that does not fit is refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from io import BufferedIOBase, RawIOBase
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,19 @@ class CsvParser:
                 self._rest = self._rest.removeprefix(BYTE_ORDER_MARK)
             if not self._read_header(final):
                 return None
-        return self._read_block(data, final)
+        self._room(len(data))[:] = data
+        return self._read_block(len(data), final)
+
+    def read(self, file: RawIOBase | BufferedIOBase, block_bytes: int) -> Iterator[Coerced]:
+        """Yield what becomes of the records of a file, which is read in blocks to its end."""
+        while self.names is None and (data := file.read(block_bytes)):
+            if (result := self.feed(data)) is not None:
+                yield result
+        while self.names is not None and (count := file.readinto(self._room(block_bytes))):
+            if (result := self._read_block(count, False)) is not None:
+                yield result
+        if (result := self.finish()) is not None:
+            yield result
 
     def _read_header(self, final: bool) -> bool:
         if not self._is_given:
@@ -97,10 +110,19 @@ class CsvParser:
         self._rest = self._rest[record.end :]
         return True
 
-    def _read_block(self, more: bytes, final: bool) -> Coerced | None:
+    def _room(self, count: int) -> memoryview:
+        """Return where so many bytes go, behind the text that is left: memory that is used again, as new one for each block costs more."""
+        kept = len(self._rest)
+        if len(self._buffer) <= kept + count:
+            self._buffer = bytearray(kept + count + 1)
+        self._buffer[:kept] = self._rest
+        return memoryview(self._buffer)[kept : kept + count]
+
+    def _read_block(self, count: int, final: bool) -> Coerced | None:
+        """Take the text that is left with the bytes that came behind it."""
         assert self.names is not None
         places, extra = self.coercer.match(self.names)
-        text = self._joined(more)
+        text = memoryview(self._buffer)[: len(self._rest) + count]
         wanted = {name: place for name, place in places.items() if name not in self._unread}
         block = _lines(text, self._buffer, final, len(self.names), self._delimiter, sorted(wanted.values()))
         if block is None:
@@ -118,16 +140,6 @@ class CsvParser:
         self.line += block.lines
         self._rest = bytes(text[block.stop :])
         return result
-
-    def _joined(self, more: bytes) -> memoryview:
-        """Return the text that is left and what came: in one place that is used again, as new memory for each block costs more."""
-        kept = len(self._rest)
-        size = kept + len(more)
-        if len(self._buffer) <= size:
-            self._buffer = bytearray(size + 1)
-        text = memoryview(self._buffer)[:size]
-        text[:kept], text[kept:] = self._rest, more
-        return text
 
     def _located(self, data: bytes, final: bool) -> _Block:
         """Find the complete records one by one, so that bad ones can be told."""

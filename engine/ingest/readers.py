@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Collection, Iterator, Sequence
+from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 from millstream.engine.data.errors import ColumnMissing, InvalidDefinition, SyntaxProblem
@@ -127,28 +128,23 @@ def check_columns(name: str, names: Sequence[str], coercer: Coercer, lead: str =
             raise ColumnMissing(f"{name} has no column {column_field.name}", hint=f"{lead} {', '.join(names) or 'none'}")
 
 
-def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coerced]:
-    while data := file.read(BLOCK_BYTES):
-        result = parser.feed(data)
-        if result is not None:
-            yield result
-    result = parser.finish()
-    if result is not None:
-        yield result
-
-
 def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str | None, unread: Collection[str]) -> Iterator[Coerced]:
     def check(names: list[str]) -> None:
         check_columns(name, names, coercer, FIRST_LINE)
 
     parser = CsvParser(coercer, delimiter=delimiter, on_header=check, unread=unread)
-    yield from _pieces(file, parser)
+    yield from parser.read(cast(BufferedIOBase, file), BLOCK_BYTES)
     if parser.names is None:
         raise SyntaxProblem(f"{name} is empty", hint="a CSV file begins with a line of column names")
 
 
 def _json_lines(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
-    return _pieces(file, JsonLinesParser(coercer))
+    parser = JsonLinesParser(coercer)
+    while data := file.read(BLOCK_BYTES):
+        if (result := parser.feed(data)) is not None:
+            yield result
+    if (result := parser.finish()) is not None:
+        yield result
 
 
 def _numbered(batches: Iterator[Any], coercer: Coercer) -> Iterator[Coerced]:

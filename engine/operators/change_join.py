@@ -22,7 +22,7 @@ from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.expressions.compile import compile_predicate
 from millstream.engine.language.recipes import ChangeJoinRecipe, JoinKind
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
-from millstream.engine.operators.group_runs import GroupRun, all_of, found, replaced
+from millstream.engine.operators.group_runs import GroupRun, found, merged, replaced
 from millstream.engine.operators.join_keys import JoinKeys
 from millstream.engine.operators.join_state import NO_KEY
 from millstream.engine.operators.outputs import MinimumWatermark, change_column, is_plus, made_train
@@ -183,7 +183,7 @@ class ChangeJoin(Operator):
         sides = []
         for side in (LEFT, RIGHT):
             runs = self._runs[side]
-            whole = all_of(runs) if runs else GroupRun(self._nothing[side], _NONE)
+            whole = merged(*runs) if runs else GroupRun(self._nothing[side], _NONE)
             count = len(whole.groups)
             sides.append(Touched(whole.rows, whole.groups, np.zeros(count, dtype=np.bool_), np.ones(count, dtype=np.bool_)))
         base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))

@@ -1,7 +1,7 @@
 """Rows of groups that change: what a train touches is found and written anew without a look at the rest.
 
 The rows lie in runs, a group's rows side by side in one of them. A group that changes is written anew into the youngest run; runs of like
-size are merged, so a row is moved about log2(rows) times beside the times its own group changes.
+size are merged, so a row is moved at most about log2(rows) times beside the times its own group changes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from millstream.engine.data.train import Int64Array
 from millstream.engine.data.types import DataType
 from millstream.engine.operators.contract import Operator
 from millstream.engine.state.forms import state_record
+
+LARGE_ROWS = 1 << 14
+LARGE_ALIKE = 4
 
 
 @state_record("top_run", 1, ("rows", "groups", "alive"))
@@ -52,20 +55,14 @@ class GroupRun:
         return GroupRun(self.rows.take(at), self.groups[at])
 
 
-def merged(one: GroupRun, other: GroupRun) -> GroupRun:
-    """Return what counts of two runs as one; no group is in both."""
-    one, other = one.shrunk(), other.shrunk()
-    groups = np.concatenate((one.groups, other.groups))
+def merged(*runs: GroupRun) -> GroupRun:
+    """Return what counts of some runs, at least one, as one; no group is in two of them."""
+    alive = [np.flatnonzero(run.alive) for run in runs]
+    groups = np.concatenate([run.groups[at] for run, at in zip(runs, alive, strict=True)])
     order = groups.argsort(kind="stable")
-    return GroupRun(concat_rows(one.rows, other.rows).take(order), groups[order])
-
-
-def all_of(runs: Sequence[GroupRun]) -> GroupRun:
-    """Return what counts of some runs, at least one, as one."""
-    whole = runs[0].shrunk()
-    for run in runs[1:]:
-        whole = merged(whole, run)
-    return whole
+    firsts = np.cumsum([0, *(len(run.rows) for run in runs[:-1])])
+    at = np.concatenate([at + first for at, first in zip(alive, firsts, strict=True)])[order]
+    return GroupRun(concat_rows(*(run.rows for run in runs)).take(at), groups[order])
 
 
 def found(runs: Sequence[GroupRun], places: Sequence[Int64Array], nothing: BufferedRows) -> tuple[BufferedRows, Int64Array]:
@@ -80,10 +77,19 @@ def replaced(runs: Sequence[GroupRun], places: Sequence[Int64Array], changed: In
         run.alive[at[np.isin(run.groups[at], changed)]] = False
     kept = [run if 2 * run.size >= len(run.rows) else run.shrunk() for run in runs]
     kept = [run for run in (*kept, made) if len(run.rows)]
-    while len(kept) > 1 and kept[-2].size < 2 * kept[-1].size:
-        last = kept.pop()
-        kept.append(merged(kept.pop(), last))
+    while (count := alike([run.size for run in kept])) > 1:
+        kept = [*kept[:-count], merged(*kept[-count:])]
     return kept
+
+
+def alike(sizes: Sequence[int]) -> int:
+    """Return how many of the last runs are of like size and enough to be merged; 0 where none are.
+
+    A look into one more run costs a call little, and to merge large runs much: there it takes more of them.
+    """
+    last = sizes[-1] if sizes else 0
+    count = 2 if last < LARGE_ROWS else LARGE_ALIKE
+    return count if len(sizes) >= count and sizes[-count] < 2 * last else 0
 
 
 class GroupedRows(Operator):

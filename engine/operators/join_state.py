@@ -1,8 +1,9 @@
 """The rows that one side of a join keeps, indexed by key id.
 
 Rows lie in runs. A call adds its rows as one run; runs of like size are merged, so there are about log2(rows) of them and each row is
-merged as often. Inside a run a permutation sorts the rows by key id, with a table of where each id begins (or a search, where ids are
-many and rows few). Rows that W has passed are dropped when half of a run has expired, and at each merge.
+merged as often: less often into large runs, and texts stay where they are meanwhile. Inside a run a permutation sorts the rows by key id,
+with a table of where each id begins (or a search, where ids are many and rows few). Rows that W has passed are dropped when half of a run
+has expired, and at each merge.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.buffered import BoolArray, BufferedRows, concat_rows
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, chained_columns
 from millstream.engine.data.train import Int64Array
+from millstream.engine.operators.group_runs import alike
 from millstream.engine.state.forms import state_record
 
 DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
@@ -161,9 +163,9 @@ class SideState:
 
     def settle(self, bound: int | None, id_count: int) -> None:
         """Merge runs of like size; drop rows of a time before `bound` (None: nothing ever expires) where at least half of a run is."""
-        while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
-            last, before = self.runs.pop(), self.runs.pop()
-            merged = self._alive(concat_rows(before.rows, last.rows), bound)
+        while (count := alike([len(run) for run in self.runs])) > 1:
+            like, self.runs = self.runs[-count:], self.runs[:-count]
+            merged = self._alive(concat_rows(*(run.rows for run in like), join=chained_columns), bound)
             if len(merged):
                 self.runs.append(Run(merged, id_count))
         if bound is None or not any(r.time_min < bound for r in self.runs):

@@ -19,7 +19,7 @@ from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, OrderColumn
 from millstream.engine.operators.changes import Changes, canonical_key
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.group_runs import GroupedRows, GroupRun, all_of, found, replaced
+from millstream.engine.operators.group_runs import GroupedRows, GroupRun, found, merged, replaced
 from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import change_column, is_plus, made_train, progress
 from millstream.engine.operators.table_changes import standing_after
@@ -79,7 +79,7 @@ class GroupedChanges(GroupedRows):
 
     def _whole(self) -> GroupRun:
         """Return all rows."""
-        return all_of(self._runs) if self._runs else GroupRun(self._nothing, np.empty(0, dtype=np.int64))
+        return merged(*self._runs) if self._runs else GroupRun(self._nothing, np.empty(0, dtype=np.int64))
 
 
 class RetractingAggregate(GroupedChanges):

@@ -24,7 +24,7 @@ from millstream.engine.data.types import BIGINT
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.language.recipes import ChangingTopRecipe, RunningTopRecipe
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.group_runs import GroupedRows, GroupRun, all_of, replaced
+from millstream.engine.operators.group_runs import GroupedRows, GroupRun, merged, replaced
 from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.retracting_aggregate import GroupedChanges
@@ -128,7 +128,7 @@ class RunningTop(GroupedRows):
         base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))
         if not self._runs:
             return base
-        whole = all_of(self._runs)
+        whole = merged(*self._runs)
         count, starts = len(whole.groups), run_starts(whole.groups)
         numbers = np.arange(1, count + 1, dtype=np.int64) - np.repeat(starts, run_sizes(starts, count))
         columns = [*whole.rows.columns, self._number_column(numbers), change_column(np.ones(count, dtype=np.bool_))]

@@ -20,7 +20,7 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, constant_track
 from millstream.engine.language.recipes import KeptRowsRecipe, StandingRowsRecipe, TableChangesRecipe, ViewChangesRecipe
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.group_runs import GroupedRows, GroupRun, all_of, found, replaced
+from millstream.engine.operators.group_runs import GroupedRows, GroupRun, found, merged, replaced
 from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.outputs import change_column, is_plus, made_train, progress
 from millstream.engine.operators.window_rows import RowQueue
@@ -94,7 +94,7 @@ class TableChanges(GroupedRows):
         """Return all that stands, in the order in which it came, as '+'."""
         if not self._runs:
             return progress(train, self.schemas[0])
-        rows = all_of(self._runs).rows
+        rows = merged(*self._runs).rows
         rows = rows.take(np.argsort(rows.seq, kind="stable"))
         count = len(rows)
         columns = [*rows.columns, change_column(np.ones(count, dtype=np.bool_))]

@@ -78,7 +78,11 @@ def _summed(groups: Int64Array, codes: Int64Array, counts: Int64Array) -> CodeCo
 
 def _by_group(groups: Int64Array, codes: Int64Array) -> Int64Array:
     """Return the order by group and code."""
-    order: Int64Array = np.argsort(codes, kind="stable")  # what is sorted in runs is merged
+    low = int(codes.min())
+    span = int(codes.max()) - low + 1
+    if (int(groups.max()) + 1) * span < _PACKED_MAX:
+        return np.argsort(groups * span + (codes - low), kind="stable")  # tallies are in this order, and what is sorted in runs is merged
+    order: Int64Array = np.argsort(codes, kind="stable")
     if groups[0] == groups[-1] and (groups == groups[0]).all():
         return order
     ranked = groups[order]

@@ -71,14 +71,10 @@ def write(folder: Path, events: int, seed: int) -> None:
 def read(file: Path, parser: CsvParser, parts: int) -> Iterator[Coerced]:
     """Read a file by and by, in about so many parts: then streams keep pace with one another. Every row must be good."""
     parser.feed(f"{','.join(parser.coercer.schema.names)}\n".encode())  # Flink's files have no line of names
-    part_bytes = -(-file.stat().st_size // parts)
     with file.open("rb", buffering=0) as opened:
-        while data := opened.read(part_bytes):
-            if (found := parser.feed(data)) is not None:
-                assert not found.rejected
-                yield found
-    if (found := parser.finish()) is not None:
-        yield found
+        for found in parser.read(opened, -(-file.stat().st_size // parts)):
+            assert not found.rejected
+            yield found
 
 
 class Ours:

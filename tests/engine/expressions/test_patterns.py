@@ -110,7 +110,10 @@ def test_extracts_are_those_of_python(table: Any, run: Any, texts: list[str | No
     group = data.draw(st.integers(0, compiled.groups))
     expected = [None if t is None or (m := compiled.search(t)) is None else m[group] or "" for t in texts]
     wanted = [rows.refs[0], Literal(TEXT, pattern)]
-    assert run(call("regexp_extract", [*wanted, Literal(BIGINT, group)]), rows).values == expected
+    extract = call("regexp_extract", [*wanted, Literal(BIGINT, group)])
+    assert run(extract, rows).values == expected
+    assert run(call("is_null", [extract]), rows).values == [e is None for e in expected]
+    assert run(call("is_not_null", [extract]), rows).values == [e is not None for e in expected]
     if not group:
         assert run(call("regexp_extract", wanted), rows).values == expected
 

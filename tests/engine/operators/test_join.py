@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from millstream.engine.data import column
+from millstream.engine.data.column import Column, PiecedColumn, chained_columns
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.language.recipes import JoinKind, JoinRecipe
+from millstream.engine.operators import group_runs
+from millstream.engine.operators.join_state import RowStore, Run, SideState
 from millstream.engine.plan.physical import PhysicalNode, SourceNode
 
 from tests.support.engine_run import Engine, compare, node, schema_of
@@ -201,3 +207,55 @@ def test_a_key_that_pairs_with_everything_is_worked_off_in_pieces(monkeypatch: p
 
 def test_a_join_without_keys_pairs_by_time_alone() -> None:
     assert len(run_pair([(0, 1, 1), (100, 2, 2)], [(0, 3, 3), (50, 4, 4)], keys=())) == 3
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=9), max_size=30), st.integers(0, 12))
+def test_rows_are_found_however_runs_were_merged_and_texts_lie(trains: list[Any], bound: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_runs, "LARGE_ROWS", 8)
+        patch.setattr(column, "PIECED_FROM", 4)
+        patch.setattr(column, "PIECES_MAX", 5)
+        side = SideState(lambda _: None)
+        kept: list[tuple[int, int, str]] = []
+        for number, train in enumerate(trains):
+            ids, times = np.array(train, dtype=np.int64).T
+            texts = [f"{number}-{i}" for i in range(len(train))]
+            numbers = np.arange(len(train), dtype=np.int64)
+            columns = [Column(TEXT, pa.array(texts)), Column(BIGINT, ids)]
+            side.add(Run(RowStore(columns, times, numbers, numbers, ids, np.zeros(len(train), dtype=np.bool_)), 6))
+            side.settle(bound, 6)
+            kept += zip(ids.tolist(), times.tolist(), texts, strict=True)
+        found = []
+        for run in side.runs:
+            for probes, rows in run.candidates(*run.ranges(np.arange(6))):
+                taken = [c.take(rows) for c in run.rows.columns]
+                found += zip(
+                    probes.tolist(), run.rows.time[rows].tolist(), taken[0].values.to_pylist(), taken[1].values.tolist(), strict=True
+                )
+        alive = {(key, time, text, key) for key, time, text in kept if time >= bound}
+        assert {row for row in found if row[1] >= bound} == alive
+        assert len(found) == len(set(found)) <= len(kept)
+        assert len(side.runs) <= 2 + 4 * (len(trains) + 1).bit_length()
+
+
+@given(st.lists(st.lists(st.none() | st.text(max_size=3), max_size=5), min_size=2, max_size=8), st.data())
+def test_a_column_in_pieces_is_that_of_all_rows(pieces: list[list[str | None]], data: Any) -> None:
+    rows = [row for piece in pieces for row in piece]
+    one = PiecedColumn(TEXT, [pa.array(piece, pa.string()) for piece in pieces])
+    index = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=12)) if rows else [], dtype=np.int64)
+    picked = one.picked(index)
+    again = np.arange(len(index), dtype=np.int64)[::-2]
+    assert (len(one), one.values.to_pylist()) == (len(rows), rows)
+    for column_, wanted in (
+        (one.take(index), index),
+        (picked, index),
+        (picked.take(again), index[again]),
+        (picked.slice(0, len(index) // 2), index[: len(index) // 2]),
+    ):
+        assert len(column_) == len(wanted)
+        assert column_.values.to_pylist() == [rows[i] for i in wanted]
+    assert one.filter(np.array([row is None for row in rows], dtype=np.bool_)).values.null_count == rows.count(None)
+    assert one.nbytes() >= one.take(np.arange(len(rows))).nbytes()
+    joined = chained_columns([one, Column(TEXT, pa.array(rows, pa.string()))])
+    assert joined.values.to_pylist() == rows * 2

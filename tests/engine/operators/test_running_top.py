@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from millstream.engine.data import limits
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.train import Train
-from millstream.engine.operators import running_top
+from millstream.engine.operators import group_runs, running_top
 from millstream.engine.operators.build import build_operator
 from millstream.engine.operators.running_top import ChangingTop, RunningTop
 from millstream.engine.plan.explain import explain, explain_json
@@ -118,6 +118,15 @@ def test_distinct_on_is_the_first_of_each(rows: list[Any], train: int, chunk: in
 def top_of(engine: SqlEngine) -> RunningTop:
     (found,) = [o.logic for o in engine.network.operators.values() if isinstance(o.logic, RunningTop)]
     return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(ROWS, st.integers(1, 4), st.integers(1, 8))
+def test_answers_are_those_where_large_runs_wait_for_others(rows: list[Any], limit: int, large: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_runs, "LARGE_ROWS", large)
+        changes = run(TOP.replace("r <= 2", f"r <= {limit}"), rows, 2, 1)
+    assert [*map(comparable, changes)] == [*map(comparable, run(TOP.replace("r <= 2", f"r <= {limit}"), rows, 2, 1))]
 
 
 def test_rows_that_make_no_difference_are_not_kept_and_runs_stay_few() -> None:
