@@ -27,7 +27,7 @@ from millstream.engine.language.statements import Option, SelectQuery, SelectSta
 from millstream.engine.plan.binder import bind_query
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import functions_of
-from millstream.engine.plan.logical import Distinct, Filter, Join, JoinKey, LogicalQuery, Node, Project, Scan, TableScan, walk_plan
+from millstream.engine.plan.logical import JoinKey, LogicalQuery, Node, Scan, TableScan, walk_plan
 from millstream.engine.plan.lower import lower
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.plan.plan_objects import bind_plan_object
@@ -119,23 +119,26 @@ def _expressions(value: Any) -> Iterator[Expression]:
             yield from (condition for condition in one.conditions if condition is not None)
 
 
+def _any_node(node: Node) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What changes a plan. It finds nothing to do in one with fewer than `least` nodes of the kinds that it looks at."""
+    """What changes a plan, and at which nodes it might find something to do: one without any it leaves as it is."""
 
     apply: Callable[[Node], Node]
-    looks_at: tuple[type[Node], ...] = (Node,)
-    least: int = 1
+    concerns: Callable[[Node], bool] = _any_node
 
 
 # Folding first, as it makes conditions that need no work; pruning last, when it is settled who reads which column.
 RULES: dict[str, Rewrite] = {
     constant_folding.NAME: Rewrite(constant_folding.apply),
-    duplicate_elimination.NAME: Rewrite(duplicate_elimination.apply, (Filter, Distinct)),
-    predicate_push_down.NAME: Rewrite(predicate_push_down.apply, (Filter, Join)),
-    projection_merging.NAME: Rewrite(projection_merging.apply, (Project,), least=2),
-    selection_reordering.NAME: Rewrite(selection_reordering.apply, (Filter,), least=2),
-    projection_pruning.NAME: Rewrite(projection_pruning.apply),
+    duplicate_elimination.NAME: Rewrite(duplicate_elimination.apply, duplicate_elimination.concerns),
+    predicate_push_down.NAME: Rewrite(predicate_push_down.apply, predicate_push_down.concerns),
+    projection_merging.NAME: Rewrite(projection_merging.apply, projection_merging.concerns),
+    selection_reordering.NAME: Rewrite(selection_reordering.apply, selection_reordering.concerns),
+    projection_pruning.NAME: Rewrite(projection_pruning.apply, projection_pruning.concerns),
 }
 ROUNDS_MAX = 8  # each rewrite only moves things down or away, so a few rounds settle any plan
 
@@ -153,7 +156,7 @@ def optimise(plan: Node, *, off: frozenset[str] = frozenset()) -> tuple[Node, tu
         for name, rule in active.items():
             if settled == len(active):
                 return plan, tuple(applied)
-            if sum([isinstance(node, rule.looks_at) for node in nodes]) < rule.least:
+            if not any(map(rule.concerns, nodes)):
                 settled += 1
                 continue
             spend(_size(nodes))  # comparing the plan with what it becomes
@@ -255,7 +258,17 @@ def _planned(source: Source, catalog: Catalog, options: PlanOptions, text: str |
     check_history(physical)
     notes = (*physical.notes, *unbounded_state(physical))
     called = tuple(functions.called.values())
-    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes, called)
+    return PlannedQuery(
+        physical if notes == physical.notes else replace(physical, notes=notes),
+        logical,
+        applied,
+        text or shown,
+        bound,
+        streams,
+        tables,
+        notes,
+        called,
+    )
 
 
 def _bound(source: Source, catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:

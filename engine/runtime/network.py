@@ -322,7 +322,7 @@ class Network:
                 running.bytes_left = partial(self.memory.left, running)
                 self._served[running.id] = []
             self._served[running.id].append(query)
-            query.rows_before[running.id] = running.statistics.rows_in
+            query.rows_before[running.id] = (running.statistics if running.chains else running.counted).rows_in
         for subscription in blueprint.subscriptions:
             assert subscription.port is not None
             self._outputs[subscription.running.id, subscription.port] = query

@@ -109,7 +109,7 @@ INTEGERS = (Kind.INT, Kind.BIGINT)
 
 def implies(first: Expression, second: Expression) -> bool:
     """Tell whether a row for which the first condition is true makes the second true; both in normal form. False when in doubt."""
-    return _implies((first, _range_of(first)), (second, _range_of(second)))
+    return all_implied(((first, _range_of(first)),), ((second, _range_of(second)),))
 
 
 _Bound = tuple[Any, bool] | None  # the constant, and whether it belongs to the range
@@ -118,19 +118,15 @@ Part = tuple[Expression, _Range | None]
 """A conjunct in normal form, and its range (column, lower, upper bound) if it has one."""
 
 
-def _implies(first: Part, second: Part) -> bool:
-    one, other = first[1], second[1]
-    if one is None or other is None:
-        return first[0] == second[0]
-    # The columns are compared last: with a thousand filters on a stream most differ in their constants.
-    return _above(one[1], other[1]) and _below(one[2], other[2]) and one[0] == other[0]
-
-
 def all_implied(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
     """Tell whether a row that meets all of our conjuncts meets all of theirs. False when in doubt."""
-    for their in theirs:
-        for mine in ours:
-            if _implies(mine, their):
+    for expression, other in theirs:
+        for part, one in ours:
+            if one is None or other is None:
+                if part == expression:
+                    break
+            # The columns are compared last: with a thousand filters on a stream most differ in their constants.
+            elif _above(one[1], other[1]) and _below(one[2], other[2]) and one[0] == other[0]:
                 break
         else:
             return False
@@ -138,20 +134,16 @@ def all_implied(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
 
 
 def parts_beyond(ours: Sequence[Part], theirs: Sequence[Part]) -> Sequence[Part]:
-    """Return those of our conjuncts that are none of theirs."""
-    return [mine for mine in ours if not _stands_in(mine, theirs)]
-
-
-def _stands_in(part: Part, parts: Sequence[Part]) -> bool:
-    """Whether a conjunct is one of several. Their constants are compared first, as most differ in those."""
-    one = part[1]
-    for expression, other in parts:
-        if one is None or other is None:
-            if one is other and part[0] == expression:
-                return True
-        elif one[1] == other[1] and one[2] == other[2] and part[0] == expression:
-            return True
-    return False
+    """Return those of our conjuncts that are none of theirs. Constants are compared first, as most differ in those."""
+    left: list[Part] = []
+    for part in ours:
+        bounds = part[1] and part[1][1:]
+        for expression, other in theirs:
+            if bounds == (other and other[1:]) and part[0] == expression:
+                break
+        else:
+            left.append(part)
+    return left
 
 
 @lru_cache(ASKED_AGAIN)

@@ -135,7 +135,8 @@ class FilterIndex:
     def looser(self, ours: Sequence[Part]) -> tuple[Shared, Sequence[Part]] | None:
         """Return the running filter that drops most of what one with these conjuncts drops and nothing else, with those left to do."""
         best: tuple[int, Shared, Sequence[Part]] | None = None
-        for number in sorted(self._candidates(ours)):
+        candidates = self._candidates(ours)
+        for number in sorted(candidates) if len(candidates) > 1 else candidates:
             shared, theirs = self._parts[number]
             if shared.running.failed or not all_implied(ours, theirs):
                 continue

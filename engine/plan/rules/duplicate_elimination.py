@@ -18,6 +18,13 @@ from millstream.engine.plan.windows import PER_WINDOW, window_below
 NAME = "duplicate_elimination"
 
 
+def concerns(node: Node) -> bool:
+    """Tell whether something may stand there twice."""
+    if isinstance(node, Filter):
+        return isinstance(node.input, Filter) or len(conjuncts(node.condition)) > 1
+    return isinstance(node, Distinct)
+
+
 def apply(plan: Node) -> Node:
     """Return the plan without repeated conditions and needless DISTINCTs."""
     return bottom_up(plan, _change)
@@ -32,14 +39,12 @@ def _change(node: Node) -> Node:
 
 
 def _filter(node: Filter) -> Node:
-    parts = conjuncts(node.condition)
-    if len(parts) == 1 and not isinstance(node.input, Filter):
-        return node
     above = set()
     below = node.input
     while isinstance(below, Filter):
         above |= set(conjuncts(below.condition))
         below = below.input
+    parts = conjuncts(node.condition)
     kept = [p for p in dict.fromkeys(parts) if p not in above]
     return node if len(kept) == len(parts) else filtered(node.input, kept, node)
 

@@ -34,6 +34,11 @@ from millstream.engine.plan.windows import FORMED_FIRST
 NAME = "predicate_push_down"
 
 
+def concerns(node: Node) -> bool:
+    """Tell whether a condition stands there that could stand further down."""
+    return isinstance(node, Join) or (isinstance(node, Filter) and not isinstance(node.input, Scan))
+
+
 def apply(plan: Node) -> Node:
     """Return the plan with filters moved down one step wherever they may."""
     return bottom_up(plan, _change)
@@ -42,11 +47,9 @@ def apply(plan: Node) -> Node:
 def _change(node: Node) -> Node:
     if isinstance(node, Join) and node.residual is not None and node.kind is JoinKind.INNER:
         return _from_residual(node)
-    if not isinstance(node, Filter):
+    if not isinstance(node, Filter) or not is_movable(node.condition):
         return node
     below = node.input
-    if isinstance(below, Scan) or not is_movable(node.condition):
-        return node
     if isinstance(below, Project):
         return _below_project(node, below)
     if isinstance(below, Union):

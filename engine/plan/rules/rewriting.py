@@ -37,6 +37,8 @@ def are_same(some: Sequence[object], others: Sequence[object]) -> bool:
 
 def substituted(expression: Expression, by: Sequence[Expression]) -> Expression:
     """Return the expression with each column replaced by the expression at its position."""
+    if isinstance(expression, ColumnRef):  # as most are, here and below
+        return by[expression.position]
     return transform(expression, lambda e: by[e.position] if isinstance(e, ColumnRef) else e)
 
 
@@ -48,7 +50,7 @@ def remapped(expression: Expression, mapping: dict[int, int]) -> Expression:
             return part
         return ColumnRef(part.type, place, part.name)
 
-    return transform(expression, moved)
+    return moved(expression) if isinstance(expression, ColumnRef) else transform(expression, moved)
 
 
 def filtered(node: Node, conditions: list[Expression], like: Filter | None = None) -> Node:
