@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
 
 CELLS_MAX = 64  # with more, passes over whole columns cost as little
-PIECED_FROM = 4_096  # rows: fewer are copied in no time
+PIECED_FROM = 1 << 15  # rows: fewer are copied in no time, and looked up sooner where they lie in one array
 PIECES_MAX = 64  # of which those with rows that are looked up cost a call of Arrow each
 FEW_OF = 4
 _OFFSET = Struct("<i")
