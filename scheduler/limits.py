@@ -56,8 +56,9 @@ CHAIN_RUNS_TOGETHER: Final = 32
 ESTIMATE_CALLS_LIVE: Final = 4
 """Calls of each operator, on average, after which a live core sums its estimates anew: summing and ranking stay a small share of them."""
 
-TRAIN_ROWS_MAX: Final = 65_536
-"""Rows in one live step: larger trains gain nothing from vectorised kernels and hold the worker longer."""
+TRAIN_ROWS_MAX: Final = 262_144
+"""Rows in one live step. The engine works on them in calls of what fits the processor's cache; more would hold the worker longer, and
+fewer would make a worker process dearer, which every step is sent to."""
 
 ADAPTIVE_TRAIN_NS: Final = 4_000_000
 """An adaptive train is as long as fits into this time by the estimates, never under ADAPTIVE_ROWS_MIN."""

@@ -24,7 +24,7 @@ class WorkerLoad:
 
 
 IMBALANCE = 0.3
-"""By how much the busiest worker's load (a part of one processor) must be above another's for a group to move."""
+"""By how much the busiest worker's load (a part of one processor) must be above another's for groups to move."""
 
 RELIEF_MIN = 0.1
 """By how much a move must lessen the greater load of the two workers: moving costs a snapshot, and loads swing."""
@@ -44,21 +44,26 @@ class Choice:
     why: str
 
 
+MOVED_BYTES_MAX = 128 * 1024 * 1024
+"""State that goes with one move: all orders wait while it is copied."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupLoad:
-    """A group: its worker, how much of that worker's time it took lately, and the workers that its class allows (none named: all)."""
+    """A group: its worker, the part of that worker's time that it took lately, the workers that its class allows (none: all), its state."""
 
     name: int
     worker: int
     load: float
     pinned: tuple[int, ...] = ()
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A group that is to go on in another worker, and why."""
+    """Groups that are to go on in another worker, and why."""
 
-    name: int
+    names: tuple[int, ...]
     worker: int
     why: str
 
@@ -88,24 +93,27 @@ def choose(loads: Sequence[WorkerLoad], beside: Sequence[int] = (), pinned: Sequ
 
 def helps_most(loads: Sequence[WorkerLoad], groups: Sequence[GroupLoad]) -> Move | None:
     """Return the move that lessens the load of the busiest worker most, None where none is worth it."""
-    load_of = {one.number: one.load for one in loads}
     busiest = max(loads, key=lambda one: (one.load, -one.number))
+    ordered = sorted((group for group in groups if group.worker == busiest.number), key=lambda group: -group.load)
     best: tuple[float, Move] | None = None
-    for group in groups:
-        if group.worker != busiest.number:
+    for other in loads:
+        if busiest.load - other.load < IMBALANCE:
             continue
-        for number, load in load_of.items():
-            if busiest.load - load < IMBALANCE or (group.pinned and number not in group.pinned):
-                continue
-            relief = busiest.load - max(busiest.load - group.load, load + group.load)
-            if relief >= RELIEF_MIN and (best is None or relief > best[0]):
-                why = f"in worker {number}, as worker {busiest.number} had {busiest.load:.0%} to do and this one {load:.0%}"
-                best = relief, Move(group.name, number, why)
+        names, left, there, state_bytes = [], busiest.load, other.load, 0
+        for group in ordered:  # the largest first: what they leave uneven smaller ones even out
+            fits = there + group.load < left and state_bytes + group.state_bytes <= MOVED_BYTES_MAX
+            if group.load > 0.0 and fits and (not group.pinned or other.number in group.pinned):
+                names.append(group.name)
+                left, there, state_bytes = left - group.load, there + group.load, state_bytes + group.state_bytes
+        relief = busiest.load - max(left, there)
+        if relief >= RELIEF_MIN and (best is None or relief > best[0]):
+            why = f"in worker {other.number}, as worker {busiest.number} had {busiest.load:.0%} to do and this one {other.load:.0%}"
+            best = relief, Move(tuple(names), other.number, why)
     return None if best is None else best[1]
 
 
 class Balance:
-    """Says which group moves, look by look: only what several looks in a row find, and not soon after another move."""
+    """Says which groups move, look by look: only what several looks in a row find, and not soon after another move."""
 
     def __init__(self) -> None:
         self._found = 0

@@ -178,12 +178,12 @@ class ChunkStore:
             opened.used = 0
         if opened is not None and len(opened.memory) - opened.used >= size:
             return opened
-        for segment in self._segments.values():
-            if segment is not opened and segment.is_free and len(segment.memory) >= size:
-                segment.used = 0
-                self._open = segment
-                return segment
-        return self._made(max(size, self._segment_bytes))
+        free = [s for s in self._segments.values() if s is not opened and s.is_free and len(s.memory) >= size]
+        if free:
+            segment = self._open = min(free, key=lambda s: len(s.memory))  # what needs much finds the large ones free
+            segment.used = 0
+            return segment
+        return self._made(-(-size // self._segment_bytes) * self._segment_bytes)  # round, so that others of about that size fit later
 
     def _made(self, size: int) -> Segment | None:
         if self.bytes_total + size > self._bytes_max:

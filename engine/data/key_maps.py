@@ -22,9 +22,11 @@ DIRECT_SPAN_MIN = 65_536  # a direct table this wide is always worth it
 DIRECT_SPAN_PER_KEY = 16
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio (Knuth, multiplicative hashing)
 HASH_SLOTS_MIN = 1024
+GONE_PER_KEPT, SLOTS_PER_GONE = 8, 16  # a table that loses more for each that it keeps, and has fewer slots for each, is renewed sooner
 _UNSIGNED = np.dtype(np.uint64)
+ENCODED_ROWS = 16_384  # more are looked up in parts: what a part needs stays in the processor's cache, and is known to the next one
 SAMPLED = 256  # objects that are measured of however many
-FREE_ID_BYTES = 40  # in a list of Python's
+FREE_IDS_MIN = 16  # for which there is room from the beginning
 DICT_ENTRY_BYTES = 104  # key, value and hash, with the room that a dict keeps free
 
 
@@ -43,47 +45,70 @@ def array_bytes(array: npt.NDArray[Any]) -> int:
     return int(array.nbytes) + (object_bytes(array.reshape(-1)) if array.dtype == np.object_ else 0)
 
 
-@state_record("id_pool", 1, ("size", "_free"))
+def _as_array(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "_free": np.array(fields["_free"], dtype=np.int64)}
+
+
+@state_record("id_pool", 2, ("size", "_free"), migrations={1: _as_array})
 class IdPool:
-    """Hands out ids 0, 1, 2 …; freed ones come back first."""
+    """Hands out ids 0, 1, 2 …; freed ones come back first, those that were freed last before the others."""
 
     def __init__(self) -> None:
         self.size = 0
-        self._free: list[int] = []
+        self._freed: Int64Array = np.empty(FREE_IDS_MIN, dtype=np.int64)
+        self._count = 0  # of the freed ids, at the front of the array
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Return how many ids there are, and those of them that are free."""
+        return self.size, self._freed[: self._count][::-1].copy()
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> IdPool:
+        """Return the pool. ValueError where what is free is no row of ids."""
+        made, free = cls(), fields["_free"]
+        made.size = fields["size"]
+        if not isinstance(free, np.ndarray) or free.ndim != 1 or free.dtype != np.int64:
+            raise ValueError("the free ids are no row of ids")
+        made.give_back(free)
+        return made
 
     def take(self, count: int) -> Int64Array:
-        """Return `count` ids."""
-        if not self._free:
-            self.size += count
-            return np.arange(self.size - count, self.size, dtype=np.int64)
-        reused = sorted(self._free[-count:]) if count else []  # so that a row of values that comes back is one again
-        if reused:
-            del self._free[-count:]
-        fresh = count - len(reused)
-        ids = np.array([*reused, *range(self.size, self.size + fresh)], dtype=np.int64)
-        self.size += fresh
-        return ids
+        """Return `count` ids; those that were free rise, so that a row of values that comes back is one again."""
+        reused = min(count, self._count)
+        fresh = np.arange(self.size, self.size + count - reused, dtype=np.int64)
+        self.size += count - reused
+        if not reused:
+            return fresh
+        self._count -= reused
+        ids = np.sort(self._freed[self._count : self._count + reused])
+        return ids if reused == count else np.concatenate((ids, fresh))
 
     def give_back(self, ids: Int64Array) -> None:
-        """Free ids."""
-        self._free.extend(ids.tolist())
+        """Free ids; of several that rise the first ones are handed out first."""
+        count = self._count + len(ids)
+        if count > len(self._freed):
+            grown = np.empty(max(count, 2 * len(self._freed)), dtype=np.int64)
+            grown[: self._count] = self._freed[: self._count]
+            self._freed = grown
+        self._freed[self._count : count] = ids[::-1]
+        self._count = count
 
     @property
     def alive(self) -> int:
         """Ids in use."""
-        return self.size - len(self._free)
+        return self.size - self._count
 
     def used(self, known: int) -> Int64Array:
         """Return the ids in use. ValueError unless something is known of so many ids as there are."""
         if known != self.size:
             raise ValueError(f"there are {self.size} ids, and something is known of {known}")
         free = np.zeros(self.size, dtype=np.bool_)
-        free[self._free] = True
+        free[self._freed[: self._count]] = True
         return np.flatnonzero(~free)
 
     def nbytes(self) -> int:
         """Return the bytes of the ids that may be given out again."""
-        return FREE_ID_BYTES * len(self._free)
+        return int(self._freed.nbytes)
 
 
 class IntegerMap:
@@ -115,6 +140,8 @@ class IntegerMap:
         """Return (ids of all values, new values, their ids); unknown values get ids. The ids may be the values themselves."""
         if len(values) == 0:
             return values, _NONE, _NONE
+        if len(values) > ENCODED_ROWS:
+            return self._encode_parts(values)
         if self._row is not None:
             first, size = self._row
             ids = values - first if first else values
@@ -136,6 +163,20 @@ class IntegerMap:
         self._note_row(int(new[0]) - int(new_ids[0]))
         return ids, new, new_ids
 
+    def _encode_parts(self, values: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Encode a part after the other: only what the parts before have not brought is sorted, and few rows at a time."""
+        ids = np.empty(len(values), dtype=np.int64)
+        found: list[tuple[Int64Array, Int64Array]] = []
+        for start in range(0, len(values), ENCODED_ROWS):
+            part = slice(start, start + ENCODED_ROWS)
+            ids[part], new, new_ids = self.encode(values[part])
+            if len(new):
+                found.append((new, new_ids))
+        if len(found) < 2:
+            return ids, *(found[0] if found else (_NONE, _NONE))
+        new, new_ids = (np.concatenate(one) for one in zip(*found, strict=True))
+        return ids, new, new_ids
+
     def _note_row(self, first: int) -> None:
         """Note whether the values known are the row that begins with `first`. What costs more is looked at only where that is likely."""
         self._row = None
@@ -153,7 +194,7 @@ class IntegerMap:
             self._table[values - self._base] = MISSING
         else:
             assert self._hash is not None
-            self._hash.delete(values)
+            self._hash.delete(values, ids)
         self.pool.give_back(ids)
 
     def nbytes(self) -> int:
@@ -226,6 +267,7 @@ class HashTable:
         self._shift = np.uint64(64 - (slots.bit_length() - 1))
         self._mask = slots - 1
         self._used = 0  # slots taken, tombstones too
+        self._live = 0
 
     @property
     def slots(self) -> Int64Array:
@@ -262,6 +304,7 @@ class HashTable:
             self._grow(len(values))
             slots = None
         self._used += len(values)
+        self._live += len(values)
         slots = self.search(values)[1] if slots is None else slots
         held, kept = self._slots[:, 1], self._slots[:, 0]
         waiting = np.arange(len(values))
@@ -276,16 +319,40 @@ class HashTable:
 
     def _grow(self, extra: int) -> None:
         live = self._slots[self._slots[:, 1] >= 0]
-        slots = HASH_SLOTS_MIN
-        while slots < 4 * (len(live) + extra):
-            slots *= 2
-        self._resize(slots)
+        self._renew(_slots_for(len(live) + extra), live)
+
+    def _renew(self, slots: int, live: Int64Array) -> None:
+        """Begin anew with the values and ids given. Memory that has the size already is taken again."""
+        if slots == len(self._slots):
+            self._slots.fill(MISSING)
+            self._used = self._live = 0
+        else:
+            self._resize(slots)
         if len(live):
             self.insert(live[:, 0].copy(), live[:, 1].copy())
 
-    def delete(self, values: Int64Array) -> None:
-        """Remove known values."""
-        self._slots[self.search(values)[1], 1] = TOMBSTONE
+    def delete(self, values: Int64Array, ids: Int64Array) -> None:
+        """Remove known values, whose ids are given. Where nearly all go, the table begins anew with the others."""
+        stay = self._live - len(values)
+        if len(values) < max(GONE_PER_KEPT * stay, len(self._slots) // SLOTS_PER_GONE):
+            self._slots[self.search(values)[1], 1] = TOMBSTONE
+            self._live = stay
+            return
+        live = self._slots[:0]
+        if stay:
+            live = self._slots[self._slots[:, 1] >= 0]
+            goes = np.zeros(int(max(ids.max(), live[:, 1].max())) + 1, dtype=np.bool_)
+            goes[ids] = True
+            live = live[~goes[live[:, 1]]]
+        self._renew(_slots_for(self._live), live)  # as many may well come again
+
+
+def _slots_for(keys: int) -> int:
+    """Return how many slots a new table has for so many keys: at most a third of them is taken then, and a half before it grows."""
+    slots = HASH_SLOTS_MIN
+    while slots < 3 * keys:
+        slots *= 2
+    return slots
 
 
 class ObjectMap:

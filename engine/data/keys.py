@@ -23,6 +23,7 @@ from millstream.engine.state.forms import state_record
 from millstream.protocol.values import arrow_functions as pc
 
 KEYS_MIN = 16  # for which there is room from the beginning
+MANY_PARTS = 8  # of pairs that go: a pass over all parts is shorter where these are at most so many times as many
 
 
 def key_bits(column: Column) -> Int64Array:
@@ -381,11 +382,20 @@ class PairKey(KeyEncoder):
         self._dead[ids] = 1
         for side, encoder in enumerate((self._left, self._right)):
             parts = self._pairs[side, ids]
-            uses = self._uses[side]
-            np.subtract.at(uses, parts, 1)
-            unused = distinct(parts[uses[parts] == 0])
+            unused = self._unused(self._uses[side], parts)
             if len(unused):
                 encoder.free(unused)
+
+    @staticmethod
+    def _unused(uses: Int64Array, parts: Int64Array) -> Int64Array:
+        """Count a use less for each of the parts; return those of them that have none left, rising."""
+        if MANY_PARTS * len(parts) < len(uses):
+            np.subtract.at(uses, parts, 1)
+            return distinct(parts[uses[parts] == 0])
+        gone = np.bincount(parts, minlength=len(uses))
+        uses -= gone
+        found: Int64Array = ((gone > 0) & (uses == 0)).nonzero()[0]
+        return found
 
     def nbytes(self) -> int:
         """Return the bytes of the pairs and of both parts."""

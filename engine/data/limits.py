@@ -6,6 +6,9 @@ from __future__ import annotations
 # worked off in several calls of one step.
 TRAIN_ROWS_MAX = 65_536
 
+# Rows of one call that goes to another process, which works on them in parts as they arrived: each crossing costs as much as 50,000 rows.
+CROSSING_ROWS_MAX = 262_144
+
 # Rows up to which waiting trains are joined for one call; beyond, copying their columns costs more than the calls saved.
 JOINED_ROWS_MAX = 8_192
 
@@ -35,5 +38,5 @@ LATE_ROWS_REMEMBERED_MAX = 100_000
 # Ranges of arrival numbers whose stream is remembered, to tell which stream a row behind a union came from.
 ARRIVAL_RANGES_REMEMBERED_MAX = 100_000
 
-assert TRAIN_ROWS_MAX <= LOG_ROWS_MAX
+assert TRAIN_ROWS_MAX <= CROSSING_ROWS_MAX <= LOG_ROWS_MAX
 assert TRAIN_ROWS_MAX <= CALL_PAIRS_MAX

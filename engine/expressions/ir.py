@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import is_not
 from typing import Any
 
-from millstream.engine.data.effort import Effort, effort_in_force
+from millstream.engine.data.effort import Effort, effort_in_force, spend
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
 
@@ -112,6 +112,8 @@ def transform(expression: Expression, change: Callable[[Expression], Expression]
 def _transformed(expression: Expression, change: Callable[[Expression], Expression], effort: Effort | None) -> Expression:
     if effort is not None:
         effort.spend()
+    if isinstance(expression, ColumnRef | Literal):  # as most are
+        return change(expression)
     if isinstance(expression, Call):
         arguments = tuple([_transformed(a, change, effort) for a in expression.arguments])
         if any(map(is_not, arguments, expression.arguments)):
@@ -128,6 +130,8 @@ def _transformed(expression: Expression, change: Callable[[Expression], Expressi
 
 def depth_of(expression: Expression) -> int:
     """Return how many parts of an expression stand on one another at most."""
+    if isinstance(expression, ColumnRef | Literal):
+        return 1
     depth, level = 0, {id(expression): expression}
     while level:
         depth += 1
@@ -137,4 +141,7 @@ def depth_of(expression: Expression) -> int:
 
 def columns_used(expression: Expression) -> set[int]:
     """Return the positions of all input columns that the expression reads."""
+    if isinstance(expression, ColumnRef):  # as most are
+        spend()
+        return {expression.position}
     return {e.position for e in walk(expression) if isinstance(e, ColumnRef)}

@@ -309,9 +309,11 @@ class OutputLog:
 
 def fixed_row_bytes(schema: Schema) -> int:
     """Return the bytes of a row without its text."""
-    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4}
     fields = [f.type for f in schema.fields if not f.type.is_arrow]
-    return ROW_OVERHEAD_BYTES + sum(16 if type_.is_wide else widths.get(type_.kind, 8) for type_ in fields)
+    return ROW_OVERHEAD_BYTES + sum([16 if type_.is_wide else _WIDTHS_BYTES.get(type_.kind, 8) for type_ in fields])
+
+
+_WIDTHS_BYTES = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4}
 
 
 def _followed(first: Tally, second: Tally) -> Tally:

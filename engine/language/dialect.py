@@ -39,6 +39,27 @@ def is_subquery(node: Any) -> bool:
     return isinstance(node, exp.Anonymous) and node.name in (SCALAR, EXISTS)
 
 
+def operands(node: exp.Expr) -> list[exp.Expr]:
+    """Return the expressions that stand directly below one, in no particular order."""
+    found: list[exp.Expr] = []
+    for value in node.args.values():
+        if isinstance(value, exp.Expr):
+            found.append(value)
+        elif type(value) is list:
+            found += [one for one in value if isinstance(one, exp.Expr)]
+    return found
+
+
+def walked(node: exp.Expr) -> list[exp.Expr]:
+    """Return an expression and all below it, in no particular order. Each of a query is looked through for this and that; the parser's
+    own way to do so takes three times as long.
+    """
+    found = [node]
+    for one in found:
+        found += operands(one)
+    return found
+
+
 class Located(Protocol):
     """Anything with a place in the text, such as a token."""
 

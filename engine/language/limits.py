@@ -15,6 +15,7 @@ import re
 from itertools import islice
 
 from millstream.engine.data.errors import SyntaxProblem
+from millstream.engine.language.dialect import operands
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -120,7 +121,7 @@ def check_depth(root: exp.Expr) -> None:
         below: list[exp.Expr] = []
         while level:
             node = level.pop()
-            for part in node.iter_expressions():
+            for part in operands(node):
                 flat = isinstance(node, exp.Paren) or (isinstance(node, _FLAT) and part is node.this and isinstance(part, _FLAT))
                 (level if flat else below).append(part)
         level = below

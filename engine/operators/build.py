@@ -6,6 +6,7 @@ All of them together are a sixth of the engine, and most networks have three or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -95,6 +96,7 @@ def prior_of(kind: str) -> tuple[float, float, float]:
     return _PRIORS.get(kind, _PRIOR_OF_OTHERS)
 
 
+@cache
 def load(place: str) -> Any:
     """Return the class or function at `module:name` of this room."""
     module, _, name = place.partition(":")

@@ -73,7 +73,7 @@ class WindowAggregate(Operator):
         self._empty = EmptyWindows() if recipe.emit.empty else None
         self._newest = TIME_MIN
         self._keys = key_encoder([inputs.fields[k].type for k in recipe.keys])
-        self._aggregates = Aggregates(recipe.aggregates, inputs)
+        self._aggregates = self._begun(recipe, inputs)
         self._panes_with = np.zeros(1, dtype=np.int64)  # per group id: live panes that have rows of it
         self._watermark = TIME_MIN
         self._ordinal = 0
@@ -82,6 +82,10 @@ class WindowAggregate(Operator):
         self._only_whole = False  # windows that may hold such rows are not answered
         self._plain = not self._every and self._empty is None and not self._assigner.has_gaps
         self._closes_us = TIME_MIN  # the least end of a window above W, where that is known
+
+    def _begun(self, recipe: AggregateRecipe, inputs: Schema) -> Aggregates:
+        """Return the accumulators as they are before the first row."""
+        return Aggregates(recipe.aggregates, inputs)
 
     def began(self, newest_before_us: int | None, *, only_whole: bool) -> None:
         """Learn before the first call how late the rows before it were, and whether to answer only windows that hold none of them."""

@@ -17,7 +17,7 @@ from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, Case, ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.expressions.kernel import is_null_literal
 from millstream.engine.expressions.signature import Signature
-from millstream.engine.language.dialect import is_subquery
+from millstream.engine.language.dialect import is_subquery, walked
 from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
@@ -56,7 +56,7 @@ def contains_aggregate(node: exp.Expr | None) -> bool:
     """An aggregate call stands in the expression (not one with OVER)."""
     if node is None:
         return False
-    return any(_is_aggregate_call(part) for part in node.walk())
+    return any(_is_aggregate_call(part) for part in walked(node))
 
 
 def _is_aggregate_call(node: exp.Expr) -> bool:
@@ -73,7 +73,7 @@ class _Above:
     def holds(self, node: exp.Expr) -> bool:
         """Whether there is one in the tree of `node`."""
         if id(node) not in self._seen:
-            for part in node.walk():
+            for part in walked(node):
                 self._seen[id(part)] = part
                 if _is_aggregate_call(part) or isinstance(part, exp.Window) or is_subquery(part):
                     self._mark(part)
@@ -455,8 +455,12 @@ def in_aggregate(node: exp.Expr) -> bool:
     return parent is not None
 
 
-def projected(node: Node, expression: Expression, name: str) -> Attribute:
-    """Return the attribute that an expression over `node` makes: a bare column keeps what is known of it."""
+def projected(node: Node, expression: Expression, name: str, *, keep_roles: bool = True) -> Attribute:
+    """Return the attribute that an expression over `node` makes: a bare column keeps what is known of it.
+
+    Without `keep_roles` a bound of a window becomes a plain column.
+    """
     if isinstance(expression, ColumnRef):
-        return replace(node.attributes[expression.position], name=name, qualifier=None, covered=False, called=None)
+        attribute = node.attributes[expression.position]
+        return attribute.picked(name, attribute.role if keep_roles or attribute.role is Role.CHANGE else Role.PLAIN)
     return Attribute(name, expression.type)

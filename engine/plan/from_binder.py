@@ -499,12 +499,13 @@ def stream_attributes(stream: StreamDefinition, qualifier: str | None) -> Attrib
     """Return the attributes of a stream; its time column is known as the event time."""
     found = []
     for f in stream.schema.fields:
-        attribute = Attribute(f.name, f.type, f.nullable, qualifier)
+        unit = None
         if f.name == stream.time.column:
             unit = 1 if f.type.kind is Kind.TIMESTAMP else _UNITS_US.get(stream.time.unit or "")
-            if unit is not None:
-                attribute = replace(attribute, nullable=False, time=TimeOffset(), time_unit_us=unit)
-        found.append(attribute)
+        if unit is None:
+            found.append(Attribute(f.name, f.type, f.nullable, qualifier))
+        else:
+            found.append(Attribute(f.name, f.type, False, qualifier, TimeOffset(), unit))
     return tuple(found)
 
 

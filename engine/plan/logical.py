@@ -54,6 +54,10 @@ class Attribute:
         """The name by which text calls it."""
         return self.called or self.name
 
+    def picked(self, name: str, role: Role) -> Attribute:
+        """Return what a projection makes of it under another name: it is found by that alone, and keeps what is known of its time."""
+        return Attribute(name, self.type, self.nullable, None, self.time, self.time_unit_us, role)
+
     def reference(self, position: int) -> ColumnRef:
         """Return the reference to this attribute at `position`."""
         return ColumnRef(self.type, position, self.name)
@@ -420,10 +424,14 @@ def with_inputs(node: AnyNode, inputs: tuple[Node, ...]) -> AnyNode:
 def walk_plan(node: Node) -> list[Node]:
     """Return the node and everything below it, inputs first."""
     found: list[Node] = []
-    for below in node.inputs:
-        found.extend(walk_plan(below))
-    found.append(node)
+    _walk_into(found, node)
     return found
+
+
+def _walk_into(found: list[Node], node: Node) -> None:
+    for below in node.inputs:
+        _walk_into(found, below)
+    found.append(node)
 
 
 def passing(attributes: Attributes) -> tuple[Expression, ...]:

@@ -157,11 +157,11 @@ class _Lowering:
 
     def _project(self, node: logical.Project) -> InputRef:
         below = self.lower(node.input)
-        if all(isinstance(e, ColumnRef) and e.position == i for i, e in enumerate(node.expressions)) and node.schema == node.input.schema:
+        schema = node.schema
+        if all(isinstance(e, ColumnRef) and e.position == i for i, e in enumerate(node.expressions)) and schema == node.input.schema:
             return below
-        return self._picked(
-            PhysicalNode(recipes.ProjectRecipe(node.schema, node.expressions), (below,), node.hints.selectivity, node.hints.cost_us)
-        )
+        recipe = recipes.ProjectRecipe(schema, node.expressions)
+        return self._picked(PhysicalNode(recipe, (below,), node.hints.selectivity, node.hints.cost_us))
 
     def _picked(self, made: PhysicalNode) -> InputRef:
         """A projection of which either half only picks columns becomes one with the projection below it."""

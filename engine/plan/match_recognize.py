@@ -14,6 +14,7 @@ from millstream.engine.data.errors import EngineError, InvalidDefinition, Syntax
 from millstream.engine.data.nearest import near_or_listed
 from millstream.engine.data.types import BIGINT, TEXT, DataType
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, transform
+from millstream.engine.language.dialect import walked
 from millstream.engine.language.limits import KEYS_MAX, PATTERN_ROWS_MAX, VARIABLES_MAX
 from millstream.engine.language.recipes import AggregateCall, MatchSkip, MatchSpec, MatchValue, Pattern, WindowKind
 from millstream.engine.language.statements import MatchItem, Measure, Name, Place
@@ -183,7 +184,7 @@ class MatchExpressionBinder(ExpressionBinder):
             offset = self._count(inner, 0)
             operand = inner.expressions[0]
         argument = _ArgumentBinder(self.scope, self._values.variables)
-        if any(isinstance(part, exp.Anonymous) and str(part.name).lower() in (*_MOVES, "classifier") for part in operand.walk()):
+        if any(isinstance(part, exp.Anonymous) and str(part.name).lower() in (*_MOVES, "classifier") for part in walked(operand)):
             hint = "PREV and NEXT stand around FIRST and LAST, as in PREV(FIRST(a.x), 1)"
             raise Unsupported(f"{str(node.name).upper()} of such a function is not supported", hint=hint)
         bound = argument.bind(operand)

@@ -10,7 +10,7 @@ Raises the errors of `engine/data/errors.py` and nothing else: SyntaxProblem, Un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from millstream.engine.language.statements import Option, SelectQuery, SelectSta
 from millstream.engine.plan.binder import bind_query
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import functions_of
-from millstream.engine.plan.logical import LogicalQuery, Node, Scan, TableScan, walk_plan
+from millstream.engine.plan.logical import JoinKey, LogicalQuery, Node, Scan, TableScan, walk_plan
 from millstream.engine.plan.lower import lower
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.plan.plan_objects import bind_plan_object
@@ -86,41 +86,59 @@ def _check_node(described: Any) -> None:
     """Refuse an operator with expressions that are too deep, or with too many columns to tell rows apart by."""
     if described is None:
         return
-    values = {name: getattr(described, name) for name in members_of(type(described))}
-    if any(depth_of(e) > PLAN_DEPTH_MAX for e in _expressions(values.values())):
-        raise too_deep()
-    keys = [values.get(name) for name in _KEYS]
+    for name in members_of(type(described)):
+        if name in _WITHOUT_EXPRESSIONS:
+            continue
+        value = getattr(described, name)
+        if name in _KEYS:
+            _check_keys(value)
+        for expression in _expressions(value):
+            if depth_of(expression) > PLAN_DEPTH_MAX:
+                raise too_deep()
     if isinstance(described, DistinctRecipe):
-        keys.append(described.schema.fields)
-    if any(isinstance(k, tuple) and len(k) > KEYS_MAX for k in keys):
+        _check_keys(described.schema.fields)
+
+
+def _check_keys(keys: Any) -> None:
+    if isinstance(keys, tuple) and len(keys) > KEYS_MAX:
         raise Unsupported(f"keys of more than {KEYS_MAX} columns are not supported", hint="join some into one, as in a || ',' || b")
 
 
 _KEYS = ("keys", "left_keys", "partition")
+_WITHOUT_EXPRESSIONS = frozenset(("attributes", "hints", "input", "left", "right", "branches", "schema"))
 
 
-def _expressions(values: Iterable[Any]) -> Iterator[Expression]:
-    """Yield the expressions among the values of a node's or recipe's fields."""
-    for value in values:
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, Expression):
-                yield one
-            elif hasattr(one, "left") and isinstance(one.left, Expression):  # the key of a join
-                yield from (one.left, one.right)
-            elif isinstance(one, MatchSpec):
-                yield from (condition for condition in one.conditions if condition is not None)
+def _expressions(value: Any) -> Iterator[Expression]:
+    """Yield the expressions in the value of a node's or recipe's field."""
+    for one in value if isinstance(value, tuple) else (value,):
+        if isinstance(one, Expression):
+            yield one
+        elif isinstance(one, JoinKey):
+            yield from (one.left, one.right)
+        elif isinstance(one, MatchSpec):
+            yield from (condition for condition in one.conditions if condition is not None)
 
 
-Rule = Callable[[Node], Node]
+def _any_node(node: Node) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What changes a plan, and at which nodes it might find something to do: one without any it leaves as it is."""
+
+    apply: Callable[[Node], Node]
+    concerns: Callable[[Node], bool] = _any_node
+
 
 # Folding first, as it makes conditions that need no work; pruning last, when it is settled who reads which column.
-RULES: dict[str, Rule] = {
-    constant_folding.NAME: constant_folding.apply,
-    duplicate_elimination.NAME: duplicate_elimination.apply,
-    predicate_push_down.NAME: predicate_push_down.apply,
-    projection_merging.NAME: projection_merging.apply,
-    selection_reordering.NAME: selection_reordering.apply,
-    projection_pruning.NAME: projection_pruning.apply,
+RULES: dict[str, Rewrite] = {
+    constant_folding.NAME: Rewrite(constant_folding.apply),
+    duplicate_elimination.NAME: Rewrite(duplicate_elimination.apply, duplicate_elimination.concerns),
+    predicate_push_down.NAME: Rewrite(predicate_push_down.apply, predicate_push_down.concerns),
+    projection_merging.NAME: Rewrite(projection_merging.apply, projection_merging.concerns),
+    selection_reordering.NAME: Rewrite(selection_reordering.apply, selection_reordering.concerns),
+    projection_pruning.NAME: Rewrite(projection_pruning.apply, projection_pruning.concerns),
 }
 ROUNDS_MAX = 8  # each rewrite only moves things down or away, so a few rounds settle any plan
 
@@ -133,26 +151,28 @@ def optimise(plan: Node, *, off: frozenset[str] = frozenset()) -> tuple[Node, tu
     active = {} if "all" in off else {name: rule for name, rule in RULES.items() if name not in off}
     applied: list[str] = []
     settled = 0  # rewrites in a row that have found nothing to do
+    nodes = walk_plan(plan)
     for _ in range(ROUNDS_MAX):
-        size = _size(plan)
         for name, rule in active.items():
             if settled == len(active):
                 return plan, tuple(applied)
-            spend(size)  # comparing the plan with what it becomes
-            changed = rule(plan)
+            if not any(map(rule.concerns, nodes)):
+                settled += 1
+                continue
+            spend(_size(nodes))  # comparing the plan with what it becomes
+            changed = rule.apply(plan)
             if changed is plan or changed == plan:
                 settled += 1
                 continue
-            plan, settled = changed, 0
+            plan, settled, nodes = changed, 0, walk_plan(changed)
             if name not in applied:
                 applied.append(name)
     return plan, tuple(applied)
 
 
-def _size(plan: Node) -> int:
-    """Return how many nodes, columns and expressions a plan has."""
-    nodes = walk_plan(plan)
-    return sum(1 + len(node.attributes) // 4 for node in nodes)
+def _size(nodes: list[Node]) -> int:
+    """Return how many nodes, columns and expressions a plan has, about."""
+    return sum([1 + len(node.attributes) // 4 for node in nodes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +258,17 @@ def _planned(source: Source, catalog: Catalog, options: PlanOptions, text: str |
     check_history(physical)
     notes = (*physical.notes, *unbounded_state(physical))
     called = tuple(functions.called.values())
-    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes, called)
+    return PlannedQuery(
+        physical if notes == physical.notes else replace(physical, notes=notes),
+        logical,
+        applied,
+        text or shown,
+        bound,
+        streams,
+        tables,
+        notes,
+        called,
+    )
 
 
 def _bound(source: Source, catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:

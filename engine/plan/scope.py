@@ -6,6 +6,7 @@ from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, UnknownName
 from millstream.engine.data.nearest import did_you_mean, listed
 from millstream.engine.data.records import dataclass
+from millstream.engine.language.dialect import walked
 from millstream.engine.language.statements import Place
 from millstream.engine.plan.logical import Attribute, Attributes, Role
 from sqlglot import exp
@@ -20,7 +21,7 @@ class AmbiguousName(UnknownName):
 def place_of(node: exp.Expr) -> Place | None:
     """Return where an expression begins in the text: the least place that one of its parts carries."""
     best: tuple[int, int] | None = None
-    for part in node.walk():
+    for part in walked(node):
         line, column = part.meta.get("line"), part.meta.get("col")
         if line is not None and column is not None and (best is None or (line, column) < best):
             best = (line, column)
@@ -59,7 +60,11 @@ class Scope:
     def find(self, name: str, qualifier: str | None = None) -> int:
         """Return the position of a column; UnknownName with the nearest name, or AmbiguousName."""
         spend(len(self.attributes) // 8)
-        found = [i for i, a in enumerate(self.attributes) if a.word == name and a.role is not Role.CHANGE and _answers_to(a, qualifier)]
+        found = [
+            i
+            for i, a in enumerate(self.attributes)
+            if (a.called or a.name) == name and a.role is not Role.CHANGE and _answers_to(a, qualifier)
+        ]
         if len(found) == 1:
             return found[0]
         if not found:

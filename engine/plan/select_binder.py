@@ -541,4 +541,4 @@ def implicit_name(item: SelectItem, position: int) -> str:
 
 def _distinct_names(outputs: list[Output]) -> list[Output]:
     names = unique_names([o.name for o in outputs])
-    return [replace(o, name=n) for o, n in zip(outputs, names, strict=True)]
+    return [o if o.name == n else replace(o, name=n) for o, n in zip(outputs, names, strict=True)]

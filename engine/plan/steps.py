@@ -11,6 +11,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import Expression, Literal, columns_used
+from millstream.engine.language.dialect import walked
 from millstream.engine.language.recipes import EmitKind, EmitSpec, OrderColumn, WindowKind, WindowSpec
 from millstream.engine.language.statements import Place, SelectBody, SelectItem
 from millstream.engine.plan.aggregate_binder import AggregateBinder, projected
@@ -81,13 +82,8 @@ def aggregated(binder: AggregateBinder, node: Node, conditions: list[Expression]
 
 def project_to(node: Node, outputs: list[Output], keep_roles: bool = False) -> Project:
     """Return the projection to the outputs. Without `keep_roles` the bounds of windows become plain columns."""
-    attributes = []
-    for output in outputs:
-        attribute = projected(node, output.expression, output.name)
-        if not keep_roles and attribute.role is not Role.CHANGE:
-            attribute = replace(attribute, role=Role.PLAIN)
-        attributes.append(attribute)
-    return Project(attributes=tuple(attributes), input=node, expressions=tuple(o.expression for o in outputs))
+    attributes = tuple([projected(node, o.expression, o.name, keep_roles=keep_roles) for o in outputs])
+    return Project(attributes=attributes, input=node, expressions=tuple([o.expression for o in outputs]))
 
 
 def split_conditions(
@@ -200,8 +196,11 @@ def check_empty(emit: EmitSpec, has_keys: bool, spec: WindowSpec | None) -> None
 
 def check_tables(root: Node, place: Place | None = None) -> None:
     """Raise Unsupported when a table is read elsewhere than on the right of a join, or for what changes of it."""
-    asked = {id(n) for node in walk_plan(root) if isinstance(node, SubqueryJoin) for n in walk_plan(node.right)}
-    reads = ((node, below) for node in walk_plan(root) for below in node.inputs if isinstance(below, TableScan) and id(below) not in asked)
+    nodes = walk_plan(root)
+    if not any(isinstance(node, TableScan) for node in nodes):
+        return
+    asked = {id(n) for node in nodes if isinstance(node, SubqueryJoin) for n in walk_plan(node.right)}
+    reads = ((node, below) for node in nodes for below in node.inputs if isinstance(below, TableScan) and id(below) not in asked)
     if isinstance(root, TableScan) or any(not isinstance(node, TableJoin | TableChanges) for node, _ in reads):
         line, column = (place.line, place.column) if place is not None else (None, None)
         message = "a table can stand only on the right of a join here"
@@ -293,4 +292,4 @@ def is_several(body: SelectBody) -> bool:
     if not body.group_by:
         return bool(body.grouping_sets)
     nodes = [i.expression for i in body.items if isinstance(i, SelectItem)] + ([] if body.having is None else [body.having])
-    return any(is_grouping(part) for node in nodes for part in node.walk())
+    return any(is_grouping(part) for node in nodes for part in walked(node))

@@ -22,7 +22,7 @@ from millstream.engine.data.types import BIGINT, BOOLEAN
 from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform
-from millstream.engine.language.dialect import EXISTS, QUERY, is_subquery
+from millstream.engine.language.dialect import EXISTS, QUERY, is_subquery, walked
 from millstream.engine.language.recipes import JoinKind, WindowKind, WindowSpec
 from millstream.engine.language.statements import (
     FromItem,
@@ -503,7 +503,7 @@ def parted(where: exp.Expr | None) -> tuple[exp.Expr | None, list[exp.Expr]]:
 
 
 def _holds_subquery(node: exp.Expr) -> bool:
-    return any(is_subquery(part) for part in node.walk())
+    return any(is_subquery(part) for part in walked(node))
 
 
 def one_column(outputs: Sequence[Output]) -> Expression:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.graph import OperatorId, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.flow.running import RunningOperator
+from millstream.engine.language.recipes import AggregateRecipe
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.runtime.blueprint import RunningQuery
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
@@ -105,7 +106,7 @@ def _bills(queries: Sequence[RunningQuery], served: Callable[[OperatorId], list[
 
 def complete_from_us(query: RunningQuery) -> int | None:
     """Return the start of the first window, of any of the query's, that it sees whole; None when it saw the beginning or has no panes."""
-    logics = [operator.logic for operator in query.blueprint.operators]
+    logics = [operator.logic for operator in query.blueprint.operators if isinstance(operator.recipe, AggregateRecipe)]
     own = [one for one in logics if isinstance(one, WindowAggregate) and not isinstance(one, SharedAggregate)]
     found = [one.whole_from_us() for one in own]
     outputs = [(s.running.logic, s.port) for s in query.blueprint.subscriptions]

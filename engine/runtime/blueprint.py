@@ -76,11 +76,12 @@ class Blueprint:
         idle at `at`: logs that this query shares may not have come so far, and what they still hold from before is not for it.
         """
         before: list[tuple[EdgeId, EdgeStart]] = []
+        used = {running.id for running in self.used}
         for log in self.awaken:
             awaken(log)
         for running in self.operators:
-            if running not in self.used:
-                before.extend(self._attach_operator(running, at, is_idle, newest_us))
+            if running.id not in used:
+                before.extend(self._attach_operator(running, used, at, is_idle, newest_us))
             for subscription in self.subscriptions:
                 if subscription.running is running:
                     readers = [w.consumer for w in self.wires if w.port.log is subscription.log]
@@ -89,7 +90,7 @@ class Blueprint:
         return tuple(before)
 
     def _attach_operator(
-        self, running: RunningOperator, at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None
+        self, running: RunningOperator, used: set[OperatorId], at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None
     ) -> list[tuple[EdgeId, EdgeStart]]:
         before: list[tuple[EdgeId, EdgeStart]] = []
         wires = [w for w in self.wires if w.consumer is running]
@@ -100,7 +101,7 @@ class Blueprint:
             running.inputs.append(cursor)
             if wire.stream is not None:
                 running.external.append((wire.stream, cursor))
-            if wire.stream is not None or any(wire.port.producer == u.id for u in self.used):
+            if wire.stream is not None or wire.port.producer in used:
                 log = wire.port.log
                 before.append((wire.edge, EdgeStart(log.rows_total, log.controls_total if wire.port.source is not None else None)))
         idle = [is_idle(w.port.base_streams) for w in wires]

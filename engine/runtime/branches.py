@@ -125,6 +125,8 @@ def branches_of(operators: Iterable[RunningOperator], outputs: dict[OperatorId, 
     `outputs` are the query's own outputs of operators that serve several queries.
     """
     known = {running.id: running for running in operators}
+    if all(len(running.inputs) <= 1 for running in known.values()):
+        return None  # its rows take one way
     places: list[BranchPlace] = []
     for running in known.values():
         for port, cursor in enumerate(running.inputs):

@@ -274,7 +274,8 @@ def _begun(piece: Piece) -> UnderWay | None:
     rows_max = piece.steps[0].rows_max
     if any(step.rows_max is not None and (rows_max is None or step.rows_max < rows_max) for step in piece.steps):
         return None
-    rows = min(ALL_ROWS if rows_max is None else rows_max, limits.TRAIN_ROWS_MAX)
+    in_parts = len(piece.operators[0].inputs) == 1  # several inputs are one call, as they are joined there
+    rows = min(ALL_ROWS if rows_max is None else rows_max, limits.CROSSING_ROWS_MAX if in_parts else limits.TRAIN_ROWS_MAX)
     if piece.chain is not None:
         begun = piece.chain.begin(rows) if piece.chain.is_due_to_fuse else None
         return None if begun is None else UnderWay(piece, begun.call, begun)

@@ -317,10 +317,12 @@ class Network:
                 self.registry.add(shared)
         query.from_seq = at
         for running in blueprint.operators:
-            self.operators[running.id] = running
-            running.bytes_left = partial(self.memory.left, running)
-            self._served.setdefault(running.id, []).append(query)
-            query.rows_before[running.id] = running.statistics.rows_in
+            if running.id not in self.operators:
+                self.operators[running.id] = running
+                running.bytes_left = partial(self.memory.left, running)
+                self._served[running.id] = []
+            self._served[running.id].append(query)
+            query.rows_before[running.id] = (running.statistics if running.chains else running.counted).rows_in
         for subscription in blueprint.subscriptions:
             assert subscription.port is not None
             self._outputs[subscription.running.id, subscription.port] = query

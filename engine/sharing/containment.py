@@ -15,7 +15,6 @@ from math import isfinite
 from typing import Any
 
 from millstream.engine.data.records import members_of
-from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import conjuncts
@@ -72,23 +71,37 @@ def _operands(expression: Expression, function: str) -> list[Expression]:
     return [expression]
 
 
-def normal_schema(schema: Schema) -> Schema:
-    """Return the schema without names."""
-    return Schema(tuple([Field("", f.type, f.nullable) for f in schema.fields]))
+class NormalRecipe:
+    """What is left of a recipe without its names, as a key: hashed once, since a new filter is looked for behind each that holds it."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NormalRecipe) and self._parts == other._parts
 
 
-def normal_recipe(recipe: Recipe) -> Recipe | None:
-    """Return the recipe that equals that of every operator doing the same; None for one that belongs to its query alone."""
+def normal_recipe(recipe: Recipe) -> NormalRecipe | None:
+    """Return the key that equals that of every operator doing the same; None for one that belongs to its query alone."""
     if isinstance(recipe, _ITS_OWN):
         return None
-    changed: dict[str, Any] = {"schema": normal_schema(recipe.schema)}
+    parts: list[Any] = [type(recipe), tuple([(f.type, f.nullable) for f in recipe.schema.fields])]
     for name in members_of(type(recipe)):
+        if name == "schema":
+            continue
         value = getattr(recipe, name)
         if isinstance(value, Expression):
-            changed[name] = normal_expression(value)
+            value = normal_expression(value)
         elif isinstance(value, tuple) and value and all(isinstance(v, Expression) for v in value):
-            changed[name] = tuple([normal_expression(v) for v in value])
-    return replace(recipe, **changed)
+            value = tuple([normal_expression(v) for v in value])
+        parts.append(value)
+    return NormalRecipe(tuple(parts))
 
 
 INTEGERS = (Kind.INT, Kind.BIGINT)
@@ -96,7 +109,7 @@ INTEGERS = (Kind.INT, Kind.BIGINT)
 
 def implies(first: Expression, second: Expression) -> bool:
     """Tell whether a row for which the first condition is true makes the second true; both in normal form. False when in doubt."""
-    return _implies((first, _range_of(first)), (second, _range_of(second)))
+    return all_implied(((first, _range_of(first)),), ((second, _range_of(second)),))
 
 
 _Bound = tuple[Any, bool] | None  # the constant, and whether it belongs to the range
@@ -105,17 +118,32 @@ Part = tuple[Expression, _Range | None]
 """A conjunct in normal form, and its range (column, lower, upper bound) if it has one."""
 
 
-def _implies(first: Part, second: Part) -> bool:
-    one, other = first[1], second[1]
-    if one is None or other is None:
-        return first[0] == second[0]
-    # The columns are compared last: with a thousand filters on a stream most differ in their constants.
-    return _above(one[1], other[1]) and _below(one[2], other[2]) and one[0] == other[0]
-
-
 def all_implied(ours: Sequence[Part], theirs: Sequence[Part]) -> bool:
     """Tell whether a row that meets all of our conjuncts meets all of theirs. False when in doubt."""
-    return all(any(_implies(mine, their) for mine in ours) for their in theirs)
+    for expression, other in theirs:
+        for part, one in ours:
+            if one is None or other is None:
+                if part == expression:
+                    break
+            # The columns are compared last: with a thousand filters on a stream most differ in their constants.
+            elif _above(one[1], other[1]) and _below(one[2], other[2]) and one[0] == other[0]:
+                break
+        else:
+            return False
+    return True
+
+
+def parts_beyond(ours: Sequence[Part], theirs: Sequence[Part]) -> Sequence[Part]:
+    """Return those of our conjuncts that are none of theirs. Constants are compared first, as most differ in those."""
+    left: list[Part] = []
+    for part in ours:
+        bounds = part[1] and part[1][1:]
+        for expression, other in theirs:
+            if bounds == (other and other[1:]) and part[0] == expression:
+                break
+        else:
+            left.append(part)
+    return left
 
 
 @lru_cache(ASKED_AGAIN)

@@ -12,16 +12,16 @@ from dataclasses import field, replace
 
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.schema import Schema
+from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef
-from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
+from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, SelectRecipe
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
-from millstream.engine.sharing.containment import normal_recipe
+from millstream.engine.sharing.containment import NormalRecipe, Part, normal_recipe, parts_of
 from millstream.engine.sharing.registry import Key, Port, Registry, Shared
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 STACKED_MAX = 16  # ever stricter filters of as many queries: more would only pass each row from one to the next
-SYNOPSIS_RECIPE = Recipe(Schema(()))  # the key of a synopsis: it stands for many recipes
+SYNOPSIS_RECIPE = NormalRecipe(())  # the key of a synopsis: it stands for many recipes
 
 
 @dataclass(slots=True)
@@ -41,27 +41,42 @@ class Merging:
         self._registry = registry
         self._with_state = with_state
 
-    def place(self, node: PhysicalNode, inputs: list[Port], class_id: ClassId, below: int = 0) -> Placing:
-        """Return where a node goes; it lies on so many operators `below` that do a part of it."""
+    def place(self, node: PhysicalNode, inputs: list[Port], class_id: ClassId) -> Placing:
+        """Return where a node goes."""
         recipe = normal_recipe(node.recipe)
         if recipe is None or not inputs:
             return Placing([], node, inputs)
-        key = (class_id, recipe, tuple(p.log.id for p in inputs))
-        found = self._registry.find(key, with_state=self._with_state)
-        if found is not None:
-            return Placing([found])
-        partial = self._partly(node, inputs[0], class_id) if below < STACKED_MAX else None
-        if partial is None:
-            return Placing([], node, inputs, key)
-        shared, rest = partial
-        above = self.place(rest, [shared.ports[0]], class_id, below + 1)
-        return replace(above, used=[shared, *above.used])
+        used: list[Shared] = []
+        parts = _parts(node)
+        while True:
+            key = (class_id, recipe, tuple([p.log.id for p in inputs]))
+            found = self._registry.find(key, with_state=self._with_state)
+            if found is not None:
+                return Placing([*used, found])
+            partly = self._partly(node, parts, inputs[0], class_id) if len(used) < STACKED_MAX else None
+            if partly is None:
+                return Placing(used, node, inputs, key)
+            shared, rest = partly
+            used.append(shared)
+            inputs = [shared.ports[0]]
+            if rest is not node:
+                node, recipe, parts = rest, normal_recipe(rest.recipe), _parts(rest)
+                assert recipe is not None
 
-    def _partly(self, node: PhysicalNode, port: Port, class_id: ClassId) -> tuple[Shared, PhysicalNode] | None:
-        if isinstance(node.recipe, SelectRecipe):
-            looser = self._registry.looser_filter(class_id, port.log.id, node.recipe.condition)
-            if looser is not None:
-                return looser[0], replace(node, recipe=SelectRecipe(node.recipe.schema, looser[1]), selectivity=None)
+    def _partly(
+        self, node: PhysicalNode, parts: Sequence[Part] | None, port: Port, class_id: ClassId
+    ) -> tuple[Shared, PhysicalNode] | None:
+        """Return a running operator that does a part of a node, and the rest: the node itself where that is all of it."""
+        if parts is not None:
+            looser = self._registry.looser_filter(class_id, port.log.id, parts)
+            if looser is None:
+                return None
+            shared, left = looser
+            if len(left) == len(parts) and node.selectivity is None:
+                return shared, node
+            condition = conjunction([expression for expression, _ in left])
+            assert condition is not None
+            return shared, replace(node, recipe=SelectRecipe(node.recipe.schema, condition), selectivity=None)
         if isinstance(node.recipe, ProjectRecipe):
             wider = self.wider(node.recipe, port, class_id)
             if wider is not None:
@@ -82,6 +97,11 @@ class Merging:
             if isinstance(logic, SharedAggregate) and logic.misfit(recipe) is None:
                 return shared
         return None
+
+
+def _parts(node: PhysicalNode) -> Sequence[Part] | None:
+    """Return the conjuncts of a filter that can hold others."""
+    return parts_of(node.recipe.condition) if isinstance(node.recipe, SelectRecipe) else None
 
 
 def without_picks(node: PhysicalNode) -> tuple[AggregateRecipe, InputRef]:

@@ -7,19 +7,18 @@ columns. Changed only where the network changes (attach, remove).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from millstream.engine.data.graph import ClassId, EdgeId, LogId, OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.bounds import may_fail
-from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.flow.sources import Source
-from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
-from millstream.engine.sharing.containment import Part, all_implied, normal_expression, parts_of
+from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, SelectRecipe
+from millstream.engine.sharing.containment import NormalRecipe, Part, all_implied, normal_expression, parts_beyond, parts_of
 from millstream.engine.synopses.answers import OutputColumns
 
 COMPARED_MAX = 16  # of the filters with a bound on a column, those that a new one is compared with: the nearest, which drop most
@@ -75,7 +74,7 @@ class SharedOutput:
     history: bool = False
 
 
-Key = tuple[ClassId, Recipe, tuple[LogId, ...]]
+Key = tuple[ClassId, NormalRecipe, tuple[LogId, ...]]
 
 
 @dataclass(slots=True, eq=False)
@@ -133,23 +132,22 @@ class FilterIndex:
     def __len__(self) -> int:
         return len(self._parts)
 
-    def looser(self, condition: Expression) -> tuple[Shared, Expression] | None:
-        """Return the running filter that drops most of what this one drops and nothing else, with the condition that is left to do."""
-        ours = parts_of(condition)
-        if ours is None:
-            return None
-        best: tuple[int, Shared, Expression] | None = None
-        for number in sorted(self._candidates(ours)):
+    def looser(self, ours: Sequence[Part]) -> tuple[Shared, Sequence[Part]] | None:
+        """Return the running filter that drops most of what one with these conjuncts drops and nothing else, with those left to do."""
+        best: tuple[int, Shared, Sequence[Part]] | None = None
+        candidates = self._candidates(ours)
+        for number in sorted(candidates) if len(candidates) > 1 else candidates:
             shared, theirs = self._parts[number]
             if shared.running.failed or not all_implied(ours, theirs):
                 continue
-            known = [their for their, _ in theirs]
-            left = conjunction([c for c, _ in ours if c not in known])
-            if left is not None and (best is None or len(theirs) > best[0]):
+            left = parts_beyond(ours, theirs)
+            if left and (best is None or len(theirs) > best[0]):
                 best = len(theirs), shared, left
         return None if best is None else (best[1], best[2])
 
-    def _candidates(self, ours: Sequence[Part]) -> set[OperatorId]:
+    def _candidates(self, ours: Sequence[Part]) -> Collection[OperatorId]:
+        if len(self._parts) <= COMPARED_MAX:
+            return self._parts
         found: set[OperatorId] = set()
         for expression, bounded in ours:
             found.update(self._equal.get(expression, ()))
@@ -257,10 +255,10 @@ class Registry:
                 return shared
         return None
 
-    def looser_filter(self, class_id: ClassId, log: LogId, condition: Expression) -> tuple[Shared, Expression] | None:
+    def looser_filter(self, class_id: ClassId, log: LogId, parts: Sequence[Part]) -> tuple[Shared, Sequence[Part]] | None:
         """Return what FilterIndex.looser does, of the filters of a class that read a log."""
         index = self._filters.get((class_id, log))
-        return None if index is None else index.looser(condition)
+        return None if index is None else index.looser(parts)
 
     def wider_projection(self, class_id: ClassId, log: LogId, columns: Iterable[Expression]) -> tuple[Shared, list[int]] | None:
         """Return what ProjectionIndex.wider does, of the projections of a class that read a log."""

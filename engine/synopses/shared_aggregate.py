@@ -79,8 +79,6 @@ class SharedAggregate(WindowAggregate):
         self.schemas = ()
         self.keys = recipe.keys
         self._inputs = inputs
-        self._table = LayeredPaneTable()
-        self._aggregates = Aggregates((), inputs, self._table)
         self._kept: dict[AggregateCall, _Kept] = {}
         self._frames = Frames()
         self._members: dict[int, Member] = {}
@@ -96,6 +94,11 @@ class SharedAggregate(WindowAggregate):
         self._spanning: list[Frame] = []  # frames that also answer windows without rows
         self._within: dict[int, None] = {}
 
+    def _begun(self, recipe: AggregateRecipe, inputs: Schema) -> Aggregates:
+        """Return none: each output brings its own."""
+        self._table = LayeredPaneTable()
+        return Aggregates((), inputs, self._table)
+
     # Queries come and go -------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -107,6 +110,11 @@ class SharedAggregate(WindowAggregate):
         if recipe.emit.empty and window.slide_within:
             return False
         return recipe.emit.kind is EmitKind.FINAL and recipe.live is None and recipe.retracts is None
+
+    @property
+    def kept_calls(self) -> tuple[AggregateCall, ...]:
+        """The aggregates that its outputs ask for, each once."""
+        return tuple(self._kept)
 
     def misfit(self, recipe: AggregateRecipe) -> str | None:
         """Say why a query should not join: because a common step would multiply the panes. None when it may."""

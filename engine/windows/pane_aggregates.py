@@ -189,7 +189,7 @@ class Aggregates:
 
     def nbytes(self) -> int:
         """Return the bytes of all panes."""
-        return self.table.nbytes() + sum([one.nbytes() for one in self._beside])
+        return self.table.nbytes() + self.rows.nbytes() + sum([one.nbytes() for one in self._beside])
 
     def include(self, call: AggregateCall) -> Accumulator:
         """Keep one more aggregate from now on; panes that exist already know nothing of it."""

@@ -25,6 +25,7 @@ Int64Array = npt.NDArray[np.int64]
 
 NEVER = np.iinfo(np.int64).max
 SHORT_SPAN = 1 << 16  # ordinals that differ by less are sorted as 16 bits, by radix
+ORDERED_PANES = 2  # the newest ones, whose groups are kept in the order of their first rows
 SPARSE_FACTOR = 4  # with more cells in range than this many times the rows, touching only the rows' cells is cheaper
 INT64_SAFE = 2**62
 
@@ -135,6 +136,14 @@ class RowCounts:
         self.first: Grid = table.grid(np.int64, NEVER)
         self._table = table
         self._filled: dict[int, int] = {}  # groups with rows per slot, counted only by batches of one pane
+        self._arrived: dict[int, Int64Array] = {}  # these groups by their first rows and then room, of the panes that came last
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> RowCounts:
+        """Return the counts. In which order groups came is seen by their first rows."""
+        made = cls.__new__(cls)
+        vars(made).update(fields, _arrived={})
+        return made
 
     def update(self, batch: Batch) -> Int64Array:
         """Count, and return the flat cells that had no row before."""
@@ -144,31 +153,54 @@ class RowCounts:
             counts += np.bincount(batch.cells, minlength=len(counts))  # every group has been here: the rule as a pane fills up
             return _NONE
         if batch.is_sparse:
-            new = distinct(batch.cells[counts[batch.cells] == 0])
+            new = self._first_of_few(batch, first)
             np.add.at(counts, batch.cells, 1)
         else:
             added = batch.counts()
             new = ((counts == 0) & (added > 0)).nonzero()[0]
             counts += added
-        if len(new):
-            self._note_first(batch, first, new)
-            if slot is not None:
-                self._filled[slot] = self._filled.get(slot, 0) + len(new)
+            if len(new):
+                self._note_first(batch, first, new)
+        if slot is not None and len(new):
+            self._note_arrived(slot, new if batch.is_sparse else _by_first(first, new))
         return new + batch.lo
 
-    def _note_first(self, batch: Batch, first: Int64Array, new: Int64Array) -> None:
+    @staticmethod
+    def _first_of_few(batch: Batch, first: Int64Array) -> Int64Array:
+        """Keep the ordinal of the first row of each cell that is new, where rows are few; return these cells by it."""
+        rows = (first.take(batch.cells) == NEVER).nonzero()[0]
+        cells = batch.cells[rows]
+        ordinals = rows + batch.ordinal
+        first[cells[::-1]] = ordinals[::-1]  # of several values for one element, NumPy lets the last one stand
+        new: Int64Array = cells[first.take(cells) == ordinals]
+        return new
+
+    @staticmethod
+    def _note_first(batch: Batch, first: Int64Array, new: Int64Array) -> None:
         """Keep the ordinal of the first row of each new cell. Written from the last row to the first, so that the first one's stays."""
-        if not batch.is_sparse and 2 * len(new) > len(first):
+        if 2 * len(new) > len(first):
             np.minimum.at(first, batch.cells, np.arange(batch.ordinal, batch.ordinal + batch.rows, dtype=np.int64))
             return
-        if batch.is_sparse:
-            rows = np.flatnonzero(first[batch.cells] == NEVER)
-        else:
-            is_new = np.zeros(len(first), dtype=np.bool_)
-            is_new[new] = True
-            rows = np.flatnonzero(is_new.take(batch.cells))
-        rows = rows[::-1]
+        is_new = np.zeros(len(first), dtype=np.bool_)
+        is_new[new] = True
+        rows = np.flatnonzero(is_new.take(batch.cells))[::-1]
         first[batch.cells[rows]] = rows + batch.ordinal
+
+    def _note_arrived(self, slot: int, new: Int64Array) -> None:
+        """Count groups that came into a pane, and keep their order."""
+        filled = self._filled.get(slot, 0)
+        self._filled[slot] = beyond = filled + len(new)
+        if not filled:
+            while len(self._arrived) >= ORDERED_PANES:
+                del self._arrived[next(iter(self._arrived))]
+            self._arrived[slot] = new.copy()
+            return
+        arrived = self._arrived.get(slot)
+        if arrived is None:
+            return
+        if beyond > len(arrived):
+            self._arrived[slot] = arrived = np.concatenate((arrived, np.empty(max(len(new), len(arrived)), dtype=np.int64)))
+        arrived[filled:beyond] = new
 
     def is_full(self, slot: int) -> bool:
         """Whether rows of every group are known to have come into a pane."""
@@ -177,10 +209,24 @@ class RowCounts:
     def clear(self, slot: int) -> None:
         """Forget a pane."""
         self._filled.pop(slot, None)
+        self._arrived.pop(slot, None)
+
+    def nbytes(self) -> int:
+        """Return the bytes of what is kept outside of grids."""
+        return sum([int(arrived.nbytes) for arrived in self._arrived.values()])
 
     def present(self, slots: Sequence[int]) -> Int64Array:
         """Return the groups that have rows in any of the panes, by the arrival of their first row there."""
+        if len(slots) == 1:
+            return self._present_in(slots[0])
         return _by_first(combined(self.first, slots, np.minimum)[: self._table.groups])
+
+    def _present_in(self, slot: int) -> Int64Array:
+        """Return the same for one pane, in which groups mostly are known in this order already."""
+        arrived, filled = self._arrived.get(slot), self._filled.get(slot, 0)
+        if arrived is not None and filled == np.count_nonzero(self.are_in(slot)):
+            return arrived[:filled]
+        return _by_first(self.first.array[slot, : self._table.groups])
 
     def are_in(self, slot: int) -> Mask:
         """Return for each group whether it has rows in a pane."""
@@ -194,19 +240,22 @@ class RowCounts:
 
     def present_upto(self, slots: Sequence[int], counts: Sequence[int]) -> list[Int64Array]:
         """Return for each prefix of the panes what `present` says."""
-        firsts = Passed(self.first, slots, counts, np.minimum)
-        found: dict[int, Int64Array] = {}
-        for count in set(counts):
-            found[count] = _by_first(firsts.upto(count)[: self._table.groups])
+        different = set(counts)
+        found = {1: self._present_in(slots[0])} if 1 in different else {}
+        if longer := different - {1}:
+            firsts = Passed(self.first, slots, sorted(longer), np.minimum)
+            for count in longer:
+                found[count] = _by_first(firsts.upto(count)[: self._table.groups])
         return [found[count] for count in counts]
 
 
-def _by_first(first: Int64Array) -> Int64Array:
-    """Return the groups that have a first row, by its ordinal; no two groups have the same one."""
+def _by_first(first: Int64Array, ids: Int64Array | None = None) -> Int64Array:
+    """Return some groups, or those that have a first row, by its ordinal; no two groups have the same one."""
+    if ids is not None:
+        first = first[ids]
     if not len(first):
         return _NONE
     greatest = first.item(first.argmax())
-    ids: Int64Array | None = None  # all of them
     if greatest == NEVER:
         ids = (first != NEVER).nonzero()[0]
         if len(ids) < 2:

@@ -6,7 +6,8 @@ one worker that is always so, and no other thread is started: deciding and runni
 
 For a few rows even the way to the scheduler thread and back costs more than they do. So deciding is a turn that whoever has work may
 take (`offer`): while the scheduler thread sleeps and nothing is under way, the thread that brings a few rows decides and runs at once
-what they call for. The core still sees one batch of events after another, and an order runs while no other is out, as ever.
+what they call for. Whoever adds or removes a query takes it likewise, and waits only where somebody else has it. The core still sees one
+batch of events after another, and an order runs while no other is out, as ever.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from millstream.engine.data.graph import GraphDelta, OperatorId, QueryId
@@ -131,7 +133,7 @@ def _threads(settings: CoreSettings, workers: int) -> int:
 class LiveScheduler:
     """Drives a `SchedulerCore` with threads.
 
-    `on_splice` carries out changes of the network in the engine, on the scheduler thread, while the operators concerned are idle.
+    `on_splice` carries out changes of the network in the engine, on the thread that decides, while the operators concerned are idle.
     `on_instruction` hears everything else that is not an order: `Report` (failures of queries and policies among them),
     `SetDropRatio`, `SetClassShare`. Both must return soon. An exception of the executor stops the queries concerned and is
     reported; an exception of the scheduler itself ends the thread, is reported as `fatal` and raised by `stop`.
@@ -233,22 +235,25 @@ class LiveScheduler:
 
         Results are then delivered, and failures reported, before this returns. For threads that would otherwise wait for just that.
         """
-        if not self._may_take_turn(events) or not self._turn.acquire(blocking=False):
+        if not (self._may_take_turn(events) and self._taken_here(events, self._take_turn)):
             for event in events:
                 self._mailbox.post(event)
-            return
+
+    def _taken_here(self, events: Sequence[Event], take: Callable[[list[Event]], None]) -> bool:
+        """Have the turn, on this thread, for `take` of these events; False, with nothing done, while somebody has it or something runs."""
+        if not self._turn.acquire(blocking=False):
+            return False
         self._offering = True
         try:
             if self._own or self._orders_out or not self._mailbox.is_quiet:
-                for event in events:
-                    self._mailbox.post(event)
-            else:
-                self._take_turn(list(events))
+                return False
+            take(list(events))
         except BaseException as problem:
             self._end(problem)
         finally:
             self._offering = False
             self._turn.release()
+        return True
 
     def _may_take_turn(self, events: Sequence[Event]) -> bool:
         if self._core.policy.name == "user":
@@ -275,6 +280,10 @@ class LiveScheduler:
                 self.on_run()
                 began_ns += self._clock_ns() - now_ns
         self._offer_cost_ns += (spent_ns - self._offer_cost_ns) * (1.0 - OFFER_COST_FADE)
+        self._give_back(events)
+
+    def _give_back(self, events: list[Event]) -> None:
+        """End a turn: the scheduler thread handles what is left of it, and does not sleep for longer than it may now."""
         for event in events:
             self._mailbox.post(event)
         wake_ns = self._core.next_wake_ns()
@@ -362,7 +371,9 @@ class LiveScheduler:
                 raise GraphError(f"query {query} is being changed already")
             self._changes[query] = change
         try:
-            self.post(event)
+            # Two threads that wake each other for each of ten thousand queries take a tenth of a start's processor time, and more to wait.
+            if self._core.policy.name == "user" or not self._taken_here([event], partial(self._settle_here, change)):
+                self.post(event)
             if not change.settled.wait(timeout_s):
                 raise SchedulerError(f"query {query} did not settle within {timeout_s} s")
         finally:
@@ -370,6 +381,11 @@ class LiveScheduler:
                 self._changes.pop(query, None)
         if change.refused is not None:
             raise GraphError(change.refused)
+
+    def _settle_here(self, change: _Change, events: list[Event]) -> None:
+        while events and not change.settled.is_set():
+            events = self._step(events)
+        self._give_back(events)
 
     def quiesce(self, timeout_s: float | None) -> bool:
         """Wait until everything posted before is worked off as far as it can be; False when that took longer than `timeout_s`."""

@@ -161,8 +161,8 @@ class Journaling:
 
     def keeps_all_of(self, query: Query) -> bool:
         """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads, and nothing is shed before it."""
-        durable = query.is_durable and not self.host.may_lose(query)
-        return durable and all(name in self.numbers for name in self.host.base_streams(query.reads))
+        durable = query.is_durable and all(name in self.numbers for name in self.host.base_streams(query.reads))
+        return durable and not self.host.may_lose(query)
 
     # --- in ---
 

@@ -201,13 +201,14 @@ class Recovery:
         """A query that began before the journal does, and whose state no checkpoint has, begins anew with the first row that is kept."""
         runs = self.host.store.runs()
         began: dict[str, int] = {}
-        for key, query in self._deferred.items():
-            run = runs.get(key) if self.journaling.keeps_all_of(query) else None
-            if run is not None and run.began_at < at:
-                self.problems.append(f"{key}: rows that it was made of are kept no longer, so it begins anew with those that are")
-                self.host.store.set_run(key, StoredRun(at, secrets.token_hex(6)))  # an identity that no token has
-            if run is not None:
-                began[key] = max(run.began_at, at)
+        with self.host.store.change():
+            for key, query in self._deferred.items():
+                run = runs.get(key) if self.journaling.keeps_all_of(query) else None
+                if run is not None and run.began_at < at:
+                    self.problems.append(f"{key}: rows that it was made of are kept no longer, so it begins anew with those that are")
+                    self.host.store.set_run(key, StoredRun(at, secrets.token_hex(6)))  # an identity that no token has
+                if run is not None:
+                    began[key] = max(run.began_at, at)
         # The sort keeps the order of those that began at once, and so does turning it round.
         self._next = sorted(((began_at, key) for key, began_at in began.items()), key=lambda one: one[0])[::-1]
 
@@ -251,9 +252,10 @@ class Recovery:
         host = self.host
         for name in self.journaling.numbers:
             self.journaling.record(name)
-        for query in (*host.queries, *host.derived.values()):
-            if query.identity and query.earlier:
-                host.remember_run(query)
+        with host.store.change():  # one commit: each by itself is forced to the disk, which took longer than all else of a start
+            for query in (*host.queries, *host.derived.values()):
+                if query.identity and query.earlier:
+                    host.remember_run(query)
         host.recovery = None
         for query in (*host.queries, *host.derived.values()):
             if query.id is not None:

@@ -172,11 +172,11 @@ class FilesInOrder(RowInput):
 
 
 def unread_columns(host: EngineHost, intake: StreamIntake) -> list[str]:
-    """Return the columns of a stream that none of the queries there are looks at. One that is made later may look at any."""
+    """Return the columns of a stream that no query looks at, nor one behind a derived stream. One that is made later may look at any."""
     definition = intake.definition
     if intake.table is not None or intake.sheds or definition.late_into is not None or definition.errors_into is not None:
         return []
-    read = [columns_read(query.planned.logical).get(intake.name, set()) for query in host.queries]
+    read = [columns_read(query.planned.logical).get(intake.name, set()) for query in (*host.queries, *host.derived.values())]
     return [name for position, name in enumerate(definition.schema.names) if not any(position in columns for columns in read)]
 
 

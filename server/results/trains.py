@@ -8,6 +8,7 @@ give, the rest go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,11 +34,19 @@ class ResultShape:
     """The shown columns of a query's result trains; further ones only order the output."""
 
     def __init__(self, schema: Schema) -> None:
-        self._arrow = arrow_schema(schema)
+        self._schema = schema
         self._width = len(schema)
         self.types = [f.type for f in schema.fields]
-        self._is_plain = bool(schema.fields) and all(width_of(f.type) is not None for f in self._arrow)
         self._writer: PlainWriter | None = None
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        """Made with the first result: most of ten thousand queries have none yet when the server starts."""
+        return arrow_schema(self._schema)
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        return self._width > 0 and all(width_of(f.type) is not None for f in self._arrow)
 
     def batch(self, train: Train) -> Any:
         """Return a train as one record batch."""

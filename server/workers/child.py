@@ -22,7 +22,7 @@ from millstream.server.workers.segments import MappedSegments, SharedSegments, T
 from millstream.server.workers.wire import load_kernels
 
 _DATA = "VmData:"
-ANSWERS_BYTES_MAX = 256 * 1024 * 1024  # in segments; what the server does not let go of beyond that is copied
+ANSWERS_BYTES_MAX = 512 * 1024 * 1024  # in segments; what the server does not let go of beyond that is copied
 PLACED_BYTES_MIN = 16 * 1024  # a smaller answer is copied sooner than its segment is told of and let go again
 
 

@@ -74,18 +74,8 @@ class Trains:
             self._read.pop(number, None)
 
     def parts(self, reader: Reader, told: Sequence[Any], schema: Schema) -> list[Train]:
-        """Return the parts of an input, of which small ones are joined as a queue of this process would."""
-        found: list[list[Train]] = []
-        rows = 0
-        for part in told:
-            train = self._one(reader, part, schema)
-            if found and rows + train.rows <= limits.JOINED_ROWS_MAX:
-                found[-1].append(train)
-                rows += train.rows
-            else:
-                found.append([train])
-                rows = train.rows
-        return [concat_trains(trains) for trains in found]
+        """Return the parts of an input."""
+        return [self._one(reader, part, schema) for part in told]
 
     def _one(self, reader: Reader, part: Any, schema: Schema) -> Train:
         if type(part) is not int:
@@ -95,6 +85,20 @@ class Trains:
             of, told = self._told.pop(part)
             found = self._read[part] = of.train(told, schema, (NOT_HERE,))
         return found
+
+
+def queued(parts: Sequence[Train]) -> list[Train]:
+    """Return the parts of an input, of which small ones are joined as a queue of this process would."""
+    found: list[list[Train]] = []
+    rows = 0
+    for train in parts:
+        if found and rows + train.rows <= limits.JOINED_ROWS_MAX:
+            found[-1].append(train)
+            rows += train.rows
+        else:
+            found.append([train])
+            rows = train.rows
+    return [concat_trains(trains) for trains in found]
 
 
 @dataclass(slots=True, eq=False)
@@ -221,7 +225,9 @@ class Desk:
         last = operators[-1]
         program = self._program(tuple(keys), operators) if is_chain else None
         self._began_ns = time.perf_counter_ns()  # what a first call builds, and the code that this loads, is no row's cost
-        inputs = [self._trains.parts(request, parts, schema) for parts, schema in zip(told, operators[0].inputs, strict=True)]
+        came = [self._trains.parts(request, parts, schema) for parts, schema in zip(told, operators[0].inputs, strict=True)]
+        writer.tracks = {id(train.track): (port, part) for port, parts in enumerate(came) for part, train in enumerate(parts)}
+        inputs = [queued(parts) for parts in came]
         tail = None if is_chain and can_fuse(last.recipe) else last.logic
         allowance, run = self._allowance, Run(outputs, Emitter(outputs))
         allowance.left = unbounded if left < 0 else lambda: (left, bound)
@@ -291,9 +297,12 @@ class Desk:
     def _built(self, about: memoryview, state: memoryview | None) -> Built:
         from millstream.engine.operators.build import build_operator
         from millstream.engine.synopses.shared_aggregate import SharedAggregate
+        from millstream.engine.windows.pane_aggregates import Aggregates
 
         recipe, schemas, is_shared = pickle.loads(about)
         schemas = tuple(self._schemas.setdefault(schema, schema) for schema in schemas)  # so that trains of one log are read once
+        if is_shared:
+            Aggregates(recipe.aggregates, schemas[0])  # loads what the state is made of
         logic: Operator = SharedAggregate(recipe, schemas[0]) if is_shared else build_operator(recipe, list(schemas))
         if state is not None:
             logic.restore(bytes(state))

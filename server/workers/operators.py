@@ -15,7 +15,7 @@ from millstream.engine.flow.running import CallElsewhere, DoneElsewhere, Running
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 from millstream.engine.state.forms import Buffer
 from millstream.server.workers.process import Answer, Asked, Installed, KeptCall, Telling, Worker
-from millstream.server.workers.wire import TELL_HELD, TELL_STATE, Reader, Writer
+from millstream.server.workers.wire import TELL_HELD, TELL_STATE, Inputs, Reader, Writer
 
 KEPT_BYTES_MIN = 16 * 1024 * 1024  # of input since the last snapshot, before another one is made
 KEPT_BYTES_MAX = 256 * 1024 * 1024
@@ -153,9 +153,9 @@ class UnderWay:
         if call.is_chain and len(counts) == len(call.operators):
             found.train = reader.rows(made, last.outputs[0].schema, call.inputs[0], origin)
             return found
-        found.made = [(port, reader.train(told, last.outputs[port].schema, origin)) for port, told in made]
+        found.made = [(port, reader.train(told, last.outputs[port].schema, origin, self.call.inputs)) for port, told in made]
         if side is not None:
-            _side_rows(reader, side, [parts[-1] for parts in call.inputs], origin, found.out)
+            _side_rows(reader, side, self.call.inputs, origin, found.out)
         return found
 
 
@@ -178,12 +178,12 @@ def _under_way(call: CallElsewhere) -> UnderWay:
     return UnderWay(call, Asked(installed, compose), size)
 
 
-def _side_rows(reader: Reader, side: list[Any], inputs: Sequence[Train], origin: tuple[Train, ...], out: Emitter) -> None:
+def _side_rows(reader: Reader, side: list[Any], inputs: Inputs, origin: tuple[Train, ...], out: Emitter) -> None:
     def rows(told: Any) -> Any:
         if told is None:
             return None
         known, schema, train = told
-        return reader.train(train, inputs[known].schema if known is not None else reader.schema(schema), origin)
+        return reader.train(train, inputs[known][-1].schema if known is not None else reader.schema(schema), origin, inputs)
 
     late, partly, errors, of_outputs = side
     out.late += [(port, rows(train)) for port, train in late]

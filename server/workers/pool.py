@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.language.recipes import SinkRecipe
+from millstream.engine.language.recipes import AggregateRecipe, SinkRecipe
 from millstream.engine.operators.build import kind_of
 from millstream.engine.runtime.network import Network
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
-from millstream.scheduler.placement import Balance, Choice, GroupLoad, Move, WorkerLoad, choose
+from millstream.scheduler.placement import MOVED_BYTES_MAX, Balance, Choice, GroupLoad, Move, WorkerLoad, choose
 from millstream.server.workers.operators import Placed
 from millstream.server.workers.process import Worker, WorkerBounds, about
 from millstream.server.workers.segments import SharedSegments
 from millstream.server.workers.wire import load_kernels
 
 FADE = 0.7  # weight of the past in a worker's load
-MOVED_BYTES_MAX = 128 * 1024 * 1024  # of a group's state: all orders wait while it is copied
 
 
 class Workers:
@@ -86,8 +86,11 @@ class Workers:
             return "its periods follow the server's clock"
         if logic.stateful and not logic.state_fields:
             return f"the state of {kind_of(running.recipe)} cannot be sent"
+        recipe = running.recipe
+        if isinstance(logic, SharedAggregate) and isinstance(recipe, AggregateRecipe):  # a query that came later may ask for others
+            recipe = replace(recipe, aggregates=logic.kept_calls)
         try:
-            return about(running.recipe, [c.log.schema for c in running.inputs], isinstance(logic, SharedAggregate))
+            return about(recipe, [c.log.schema for c in running.inputs], isinstance(logic, SharedAggregate))
         except (pickle.PicklingError, TypeError, AttributeError):
             return "it calls a user's function, which has a process of its own"
 
@@ -109,21 +112,28 @@ class Workers:
         return [group for group in found.values() if group]
 
     def move(self, move: Move) -> bool:
-        """Let a group go on in another worker; return whether it did. No order may run or begin meanwhile (`Runtime.still`)."""
-        group = next((group for group in self.groups() if any(o.id == move.name for o in group)), [])
-        worker = self.workers[move.worker - 1]
+        """Let groups go on in another worker; return whether any did. No order may run or begin meanwhile (`Runtime.still`)."""
+        names, worker = set(move.names), self.workers[move.worker - 1]
         moved: dict[OperatorId, int] = {}
+        try:
+            for group in self.groups():
+                if not names.isdisjoint(running.id for running in group):
+                    self._move_group(group, worker, move.why, moved)
+        finally:  # what has gone is there, even if another one could not
+            if moved:
+                self._network.version += 1  # chains are found anew: they know where their operators are
+                if self.on_place is not None:
+                    self.on_place(moved)
+        return bool(moved)
+
+    def _move_group(self, group: Sequence[RunningOperator], worker: Worker, why: str, moved: dict[OperatorId, int]) -> None:
+        before = len(moved)
         for running in group:
             there = running.elsewhere
             if isinstance(there, Placed) and there.worker is not worker and there.installed.lost is None:
-                there.move(worker, move.why)
+                there.move(worker, why)
                 moved[running.id] = worker.number
-        if moved:
-            self.moves[worker.number] += 1
-            self._network.version += 1  # chains are found anew: they know where their operators are
-            if self.on_place is not None:
-                self.on_place(moved)
-        return bool(moved)
+        self.moves[worker.number] += len(moved) > before
 
     def _group_loads(self, span_ns: int) -> list[GroupLoad]:
         """Return the load of each group that may move, as it was of late."""
@@ -137,9 +147,10 @@ class Workers:
                 faded += (1.0 - FADE) * ((cost_ns - before_ns) / span_ns - faded)
                 costs[running.id] = cost_ns, faded
                 load += faded
-            if sum(running.held_bytes() for running in group) <= MOVED_BYTES_MAX:
+            state_bytes = sum(running.held_bytes() for running in group)
+            if state_bytes <= MOVED_BYTES_MAX:
                 pinned = next((query.workers for query in self._network.queries_served(group[0].id)), ())
-                loads.append(GroupLoad(group[0].id, worker_of(group[0]), load, pinned))
+                loads.append(GroupLoad(group[0].id, worker_of(group[0]), load, pinned, state_bytes))
         self._costs = costs
         return loads
 

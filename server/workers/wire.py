@@ -10,7 +10,7 @@ says when no array over it is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -33,6 +33,8 @@ PIECE = 8
 TELL_HELD, TELL_STATE = 1, 2  # what a worker tells beside what comes of a call: how much the operator holds; its state
 Find = Callable[[int, int], "tuple[int, int] | None"]
 """From an address and a size to the segment in which that lies, by its number, and the offset; None for other memory."""
+Inputs = Sequence[Sequence[Train]]
+"""The parts of each input of a call."""
 _DTYPES: dict[str, np.dtype[Any]] = {}
 
 
@@ -47,6 +49,8 @@ class Writer:
         self._kept: list[Any] = []  # so that no address is given out twice
         self.size = 0
         self.segments: dict[int, None] = {}
+        self.tracks: Mapping[int, tuple[int, int]] = {}
+        """Tracks that the reader has, by identity: the call's input, and the part of it, whose track it is."""
 
     def array(self, array: Array | None) -> int | None:
         """Note an array, once, and return its number."""
@@ -161,6 +165,9 @@ class Writer:
         return [self.array(seqs), self.array(times), 0]
 
     def _track(self, track: WatermarkTrack) -> list[Any]:
+        known = self.tracks.get(id(track))
+        if known is not None:
+            return [5, *known]
         if type(track) is RowsTrack:
             first, times, delay_us = track.given
             return [1, track.lo, track.hi, track.start, first, self.array(times), delay_us]
@@ -214,8 +221,8 @@ class Reader:
         """Return an array."""
         return None if number is None else self._arrays[number]
 
-    def train(self, told: Sequence[Any], schema: Schema, origin: tuple[Train, ...] = ()) -> Train:
-        """Return a train; `origin` is what it remembers of its source's rows if it does."""
+    def train(self, told: Sequence[Any], schema: Schema, origin: tuple[Train, ...] = (), inputs: Inputs = ()) -> Train:
+        """Return a train; `origin` is what it remembers of its source's rows if it does, `inputs` are those of the call that it answers."""
         rows, lo, hi, seq, time, arrival, track, marks, columns, notes, remembers = told
         return Train(
             schema,
@@ -226,7 +233,7 @@ class Reader:
             seq=self._numbers(seq, rows),
             time=self._numbers(time, rows),
             arrival=self._arrival(arrival),
-            track=self._track(track),
+            track=self._track(track, inputs),
             ended=bool(marks & 1),
             idle=bool(marks & 4) if marks & 2 else None,
             flush=bool(marks & 8),
@@ -274,7 +281,10 @@ class Reader:
             return ArrivalTimes(told[0], told[1])
         return SteppedArrivals(self._arrays[told[0]], self._arrays[told[1]])
 
-    def _track(self, told: Sequence[Any]) -> WatermarkTrack:
+    def _track(self, told: Sequence[Any], inputs: Inputs) -> WatermarkTrack:
+        if told[0] == 5:
+            found: WatermarkTrack = inputs[told[1]][told[2]].track
+            return found
         kind, lo, hi, start, *more = told
         if kind == 0:
             return WatermarkTrack(lo, hi, start, start)
@@ -284,7 +294,7 @@ class Reader:
         if kind == 2:
             return RowTrack(lo, hi, start, *more)
         if kind == 4:
-            return ChainTrack(lo, hi, start, more[0], [self._track(part) for part in more[1]])
+            return ChainTrack(lo, hi, start, more[0], [self._track(part, inputs) for part in more[1]])
         return StepTrack(lo, hi, start, self._arrays[more[0]], self._arrays[more[1]])
 
     def _column(self, told: Sequence[Any], type_: Any) -> Column:

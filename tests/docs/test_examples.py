@@ -1,4 +1,4 @@
-"""The examples of docs/language.md, docs/semantics.md and docs/recipes.md do what the page says.
+"""The examples of docs/language.md, docs/semantics.md, docs/recipes.md and docs/workers.md do what the page says.
 
 A block ```sql is a script. Blocks ```csv NAME or ```jsonl NAME (rows of a stream), ```jsonl (a timeline) or ```python FILE (a file that
 it names) after it are its input, and ```json what comes out, or ```error how it is refused. A script with neither need only be understood.
@@ -34,7 +34,7 @@ class Example:
 
 def examples() -> list[Example]:
     found: list[Example] = []
-    for page in ("language.md", "semantics.md", "recipes.md"):
+    for page in ("language.md", "semantics.md", "recipes.md", "workers.md"):
         text = (DOCS / page).read_text("utf-8")
         for block in BLOCK.finditer(text):
             kind, name, body = block.groups()

@@ -61,6 +61,17 @@ def test_memory_is_used_again_only_when_the_last_array_over_it_is_gone(rng: np.r
     assert chunks.bytes_total <= 2 << 16, "segments are used again"
 
 
+def test_large_chunks_of_about_one_size_use_the_same_segments() -> None:
+    choice, chunks = random.Random(2), store(bytes_max=4 << 20)
+    made = []
+    for _ in range(200):
+        room = chunks.room(choice.randint(5, 6) * (1 << 16) - choice.randrange(1 << 15))
+        assert room is not None, "what is too small to be used again would fill the store"
+        made.append(room)
+        del made[: choice.choice((0, 1, 2)) if len(made) < 3 else 2]
+    assert chunks.bytes_total <= 6 * 6 << 16
+
+
 def test_what_others_were_told_of_stays_until_they_let_go(rng: np.random.Generator) -> None:
     chunks = store(bytes_max=1 << 16)
     placed = chunks.placed(chunk(rng, 1_200))

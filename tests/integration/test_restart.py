@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.server.journal.store import Store
 
 from tests.support.live_server import rows_of, running
 
@@ -124,3 +125,34 @@ def test_queries_of_all_kinds_that_came_back_answer_as_those_of_a_server_that_ne
     assert came_back == stayed
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+def test_a_restart_forces_the_runs_of_all_its_queries_to_the_disk_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced: list[str] = []
+    execute = Store._execute
+
+    def counted(store: Store, statement: str, *values: Any) -> Any:
+        done = execute(store, statement, *values)
+        if not store._connection.in_transaction and not statement.startswith("SELECT"):
+            forced.append(statement.split()[0])
+        return done
+
+    async def started(folder: Path, queries: int) -> list[str]:
+        async with running(data_dir=str(folder)) as harness:
+            client = await harness.client()
+            await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us DURABILITY journal")
+            for number in range(queries):
+                await client.execute(f"CREATE QUERY q{number} AS SELECT v FROM s WHERE v > {number}")
+        forced.clear()
+        async with running(data_dir=str(folder)) as harness:
+            client = await harness.client()
+            found = list(forced)
+            runs = harness.server.application.host.store.runs()
+            assert len(runs) == len(await client.execute("SHOW QUERIES")) == queries
+            assert all(len(run.earlier) == 1 for run in runs.values())
+        return found
+
+    monkeypatch.setattr(Store, "_execute", counted)
+    few = asyncio.run(started(tmp_path / "few", 2))
+    assert few.count("COMMIT") >= 1
+    assert asyncio.run(started(tmp_path / "many", 9)) == few

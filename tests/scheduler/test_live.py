@@ -155,6 +155,61 @@ def test_a_query_added_while_rows_flow_sees_only_rows_after_it_is_in_force(rig: 
     assert rig.executor.emitted(late) == 7
 
 
+def splicing_threads(rig: Rig, count: int) -> list[int]:
+    """Return on which thread each of so many queries came and left."""
+    source, threads, splice = rig.builder.source("s"), list[int](), rig.executor.splice
+    rig.live._on_splice = lambda order: threads.append(threading.get_ident()) or splice(order)  # type: ignore[func-returns-value]
+    for index in range(count):
+        rig.chain(f"q{index}", source)
+        delta = rig.builder.query(f"short{index}", Box(1_000, 1.0, source))
+        rig.live.add_query(delta)
+        rig.live.remove_query(delta.query.id, (delta.query.root,))
+        assert rig.live.quiesce(30)
+    assert len(threads) == 3 * count
+    assert rig.live.statistics().queries == count
+    return threads
+
+
+def test_a_query_comes_and_leaves_on_the_thread_that_says_so_while_nothing_is_under_way(rig: Rig) -> None:
+    threads = splicing_threads(rig, 20)
+    assert threads.count(threading.get_ident()) > 30  # the scheduler thread may have the turn now and then
+
+
+def test_a_query_that_comes_while_an_order_runs_waits_for_the_scheduler_thread(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    first = rig.chain("first", source, length=1)
+    begun, go_on, run = threading.Event(), threading.Event(), rig.executor.run
+
+    def held(order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
+        begun.set()
+        assert go_on.wait(30)
+        return run(order, clock_ns)
+
+    rig.executor.run = held  # type: ignore[method-assign]
+    rig.executor.arrive(rig.live, rig.builder.log(source), 5)
+    assert begun.wait(30)
+    delta = rig.builder.query("late", Box(1_000, 1.0, source))
+    adder = threading.Thread(target=rig.live.add_query, args=(delta,))
+    adder.start()
+    go_on.set()
+    adder.join(30)
+    assert not adder.is_alive()
+    assert rig.live.quiesce(30)
+    assert (rig.executor.emitted(first), rig.executor.emitted(delta.query.root)) == (5, 0)
+
+
+def test_a_splice_that_breaks_the_scheduler_is_told_to_whoever_adds_the_query(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("torn")
+
+    monkeypatch.setattr(rig.live._core, "handle", broken)
+    with pytest.raises(GraphError, match="the scheduler thread ended: torn"):
+        rig.chain("q", rig.builder.source("s"))
+    with pytest.raises(SchedulerError, match="the scheduler thread ended: torn"):
+        rig.live.stop(drain=False)
+    rig.live._fatal = None
+
+
 def test_a_removed_query_leaves_the_others_alone(rig: Rig) -> None:
     source = rig.builder.source("s")
     kept = rig.chain("kept", source)
@@ -294,6 +349,12 @@ def run_user_policy(rig: Rig) -> None:
         assert rig.live.quiesce(30)
     rig.live.stop()
     assert rig.executor.emitted(root) == 12
+
+
+def test_a_user_policy_ranks_new_queries_on_the_scheduler_thread(tmp_path: Path, rig_clock: SimpleNamespace) -> None:
+    rig = Rig(user_policy(tmp_path, "pass"))
+    assert threading.get_ident() not in splicing_threads(rig, 3)
+    rig.live.stop()
 
 
 def test_a_user_policy_that_takes_too_much_processor_time_is_replaced(tmp_path: Path, rig_clock: SimpleNamespace) -> None:

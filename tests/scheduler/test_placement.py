@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.scheduler.placement import LOOKS, REST_LOOKS, Balance, GroupLoad, WorkerLoad, choose, helps_most
+from millstream.scheduler.placement import LOOKS, MOVED_BYTES_MAX, REST_LOOKS, Balance, GroupLoad, WorkerLoad, choose, helps_most
 
 
 def loads(*given: tuple[float, int]) -> list[WorkerLoad]:
@@ -38,8 +38,23 @@ def test_a_class_names_workers_and_one_that_is_not_there_is_no_reason_to_refuse(
 def test_the_group_moves_that_lessens_the_greatest_load_most() -> None:
     move = helps_most(loads((0.95, 4), (0.15, 1)), groups((1, 0.1), (1, 0.4), (1, 0.8), (2, 0.15)))
     assert move is not None
-    assert (move.name, move.worker) == (11, 2)
+    assert (move.names, move.worker) == ((11,), 2)
     assert move.why == "in worker 2, as worker 1 had 95% to do and this one 15%"
+
+
+def test_many_small_groups_move_together() -> None:
+    small = [(1, 0.04)] * 20
+    move = helps_most(loads((0.8, 20), (0.2, 5)), groups(*small, (2, 0.2)))
+    assert move is not None, "one of them alone would not be worth it"
+    assert len(move.names) == 7, "0.8 - 7 * 0.04 and 0.2 + 7 * 0.04 are as even as it gets"
+
+
+def test_no_more_state_moves_at_once_than_orders_may_wait_for() -> None:
+    large = [GroupLoad(name, 1, 0.2, state_bytes=MOVED_BYTES_MAX // 2) for name in range(4)]
+    move = helps_most(loads((0.8, 4), (0.0, 0), (0.3, 1)), large)
+    assert move is not None
+    assert (move.names, move.worker) == ((0, 1), 2)
+    assert helps_most(loads((0.8, 1), (0.0, 0)), [GroupLoad(1, 1, 0.4, state_bytes=MOVED_BYTES_MAX + 1)]) is None
 
 
 def test_nothing_moves_where_that_would_help_nobody() -> None:

@@ -50,6 +50,21 @@ def test_a_column_is_read_that_any_expression_uses(query: str) -> None:
     assert [name for name in unread if name not in ("ts", "v")] == QUERIES[query].split()
 
 
+@pytest.mark.parametrize(
+    ("between", "query", "unread"),
+    [
+        ("CREATE STREAM d AS SELECT ts, k, v FROM s WHERE x <> 'q'", "SELECT ts, v FROM d", ["y"]),
+        ("CREATE STREAM d AS SELECT ts, v FROM s; CREATE STREAM e AS SELECT ts, y FROM s", "SELECT ts FROM d", ["k", "x"]),
+        ("CREATE STREAM d (ts BIGINT, k TEXT) TIMESTAMP BY ts UNIT s; INSERT INTO d SELECT ts, k FROM s", "SELECT * FROM d", ["x", "y"]),
+        ("CREATE MATERIALIZED VIEW d AS SELECT k, COUNT(*) AS n FROM s GROUP BY k", "SELECT * FROM d", ["x", "y"]),
+    ],
+)
+def test_what_a_stream_or_view_between_shows_is_read(between: str, query: str, unread: list[str]) -> None:
+    engine = Embedded(STREAM.format(""), *between.split("; "), query, rewrite=True)
+    found = unread_columns(engine.host, engine.host.intake("s"))
+    assert [name for name in found if name not in ("ts", "v")] == unread
+
+
 def test_what_several_queries_or_an_error_output_show_is_read() -> None:
     engine = Embedded(STREAM.format(""), "SELECT ts, v, k FROM s", "SELECT y FROM s")
     assert unread_columns(engine.host, engine.host.intake("s")) == ["x"]

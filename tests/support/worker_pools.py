@@ -84,7 +84,7 @@ def moves(choice: random.Random, served: list[Workers], every: int) -> Iterator[
             pool = served[-1]
             if choice.randrange(every) == 0 and (groups := pool.groups()):
                 group, worker = choice.choice(groups), choice.choice(pool.workers)
-                if pool.move(Move(group[0].id, worker.number, "in a test")):
+                if pool.move(Move((group[0].id,), worker.number, "in a test")):
                     done.append(worker.number)
             return run(self, order, clock_ns)
 

@@ -13,7 +13,7 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN
 from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expression
-from millstream.engine.expressions.ir import Call, Case, Expression, Literal, children, transform
+from millstream.engine.expressions.ir import Call, Case, ColumnRef, Expression, Literal, children, transform
 from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.plan.logical import Filter, KeyedJoin, Node, Project, Split
@@ -67,7 +67,7 @@ def apply(plan: Node) -> Node:
 
 def fold(expression: Expression) -> Expression:
     """Return the expression with its constant parts computed."""
-    return transform(expression, _fold_one)
+    return expression if isinstance(expression, ColumnRef | Literal) else transform(expression, _fold_one)
 
 
 def _change(node: Node) -> Node:
@@ -88,6 +88,8 @@ def _change(node: Node) -> Node:
 
 
 def _fold_one(expression: Expression) -> Expression:
+    if isinstance(expression, ColumnRef | Literal):  # as most are
+        return expression
     if isinstance(expression, Call) and expression.function in ("and", "or"):
         return _fold_logic(expression)
     if isinstance(expression, Case):

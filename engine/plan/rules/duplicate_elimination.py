@@ -18,6 +18,13 @@ from millstream.engine.plan.windows import PER_WINDOW, window_below
 NAME = "duplicate_elimination"
 
 
+def concerns(node: Node) -> bool:
+    """Tell whether something may stand there twice."""
+    if isinstance(node, Filter):
+        return isinstance(node.input, Filter) or len(conjuncts(node.condition)) > 1
+    return isinstance(node, Distinct)
+
+
 def apply(plan: Node) -> Node:
     """Return the plan without repeated conditions and needless DISTINCTs."""
     return bottom_up(plan, _change)

@@ -22,6 +22,7 @@ from millstream.engine.plan.logical import (
     Node,
     Project,
     RunningTop,
+    Scan,
     SubqueryJoin,
     TableJoin,
     Union,
@@ -31,6 +32,11 @@ from millstream.engine.plan.rules.rewriting import bottom_up, filtered, is_movab
 from millstream.engine.plan.windows import FORMED_FIRST
 
 NAME = "predicate_push_down"
+
+
+def concerns(node: Node) -> bool:
+    """Tell whether a condition stands there that could stand further down."""
+    return isinstance(node, Join) or (isinstance(node, Filter) and not isinstance(node.input, Scan))
 
 
 def apply(plan: Node) -> Node:

@@ -14,6 +14,11 @@ from millstream.engine.plan.rules.rewriting import bottom_up, is_simple, substit
 NAME = "projection_merging"
 
 
+def concerns(node: Node) -> bool:
+    """Tell whether two projections meet there."""
+    return isinstance(node, Project) and isinstance(node.input, Project)
+
+
 def apply(plan: Node) -> Node:
     """Return the plan with adjacent projections merged."""
     return bottom_up(plan, _change)

@@ -17,6 +17,16 @@ NAME = "projection_pruning"
 Mapping = dict[int, int]
 
 
+def concerns(node: logical.Node) -> bool:
+    """Tell whether rows are held there, or columns computed of which some above might read a part alone."""
+    if not isinstance(node, logical.Project):
+        return not isinstance(node, logical.Filter | logical.Scan)
+    below = node.input
+    while isinstance(below, logical.Filter):
+        below = below.input
+    return not isinstance(below, logical.Scan)
+
+
 def apply(plan: logical.Node) -> logical.Node:
     """Return the plan without unread columns; the root keeps all of its own."""
     return _all_kept(plan)

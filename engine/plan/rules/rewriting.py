@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import is_not
 
-from millstream.engine.data.effort import spend
+from millstream.engine.data.effort import Effort, effort_in_force
 from millstream.engine.expressions.build import conjunction, conjuncts
 from millstream.engine.expressions.compile import NOT_CONSTANT
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform, walk
@@ -15,11 +15,18 @@ from millstream.engine.plan.logical import Filter, Node, Project, Unary, with_in
 
 def bottom_up(node: Node, change: Callable[[Node], Node]) -> Node:
     """Return the plan rebuilt from the leaves, `change` applied to every node; itself where that changes nothing."""
-    spend(1 + len(node.attributes) // 8)
+    return _rebuilt(node, change, effort_in_force())
+
+
+def _rebuilt(node: Node, change: Callable[[Node], Node], effort: Effort | None) -> Node:
+    if effort is not None:
+        effort.spend(1 + len(node.attributes) // 8)
     if isinstance(node, Unary):  # as most are; the general way takes longer for them
-        below = bottom_up(node.input, change)
+        below = _rebuilt(node.input, change, effort)
         return change(node if below is node.input else replace(node, input=below))
-    inputs = tuple([bottom_up(below, change) for below in node.inputs])
+    if not node.inputs:
+        return change(node)
+    inputs = tuple([_rebuilt(below, change, effort) for below in node.inputs])
     return change(node if are_same(inputs, node.inputs) else with_inputs(node, inputs))
 
 
@@ -30,6 +37,8 @@ def are_same(some: Sequence[object], others: Sequence[object]) -> bool:
 
 def substituted(expression: Expression, by: Sequence[Expression]) -> Expression:
     """Return the expression with each column replaced by the expression at its position."""
+    if isinstance(expression, ColumnRef):  # as most are, here and below
+        return by[expression.position]
     return transform(expression, lambda e: by[e.position] if isinstance(e, ColumnRef) else e)
 
 
@@ -41,7 +50,7 @@ def remapped(expression: Expression, mapping: dict[int, int]) -> Expression:
             return part
         return ColumnRef(part.type, place, part.name)
 
-    return transform(expression, moved)
+    return moved(expression) if isinstance(expression, ColumnRef) else transform(expression, moved)
 
 
 def filtered(node: Node, conditions: list[Expression], like: Filter | None = None) -> Node:

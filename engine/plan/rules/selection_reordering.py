@@ -20,6 +20,11 @@ _GUESSES = {"=": 0.1, "is_not_distinct_from": 0.1, "is_null": 0.1, "<": 1 / 3, "
 _CALL_COST_US = 0.01  # a NumPy kernel's time for one row of a train; only ratios matter here
 
 
+def concerns(node: Node) -> bool:
+    """Tell whether two filters meet there."""
+    return isinstance(node, Filter) and isinstance(node.input, Filter)
+
+
 def apply(plan: Node) -> Node:
     """Return the plan with each run of filters in order of rank. Equal ranks keep their order."""
     return bottom_up(plan, _change)

@@ -9,8 +9,8 @@ from millstream.engine.data import types
 from millstream.engine.data.errors import SyntaxProblem
 from millstream.engine.data.schema import Field, OnError, TimeRule
 from millstream.engine.language import statements as say
-from millstream.engine.language.dialect import RESERVED
-from millstream.engine.language.parse import parse_query, parse_script, parse_statement
+from millstream.engine.language.dialect import RESERVED, walked
+from millstream.engine.language.parse import parse_expression, parse_query, parse_script, parse_statement
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
 from millstream.engine.language.statements import JoinItem, NamedItem, SelectBody, SubqueryItem, UnionBody, WindowClause
 
@@ -376,3 +376,12 @@ def test_keywords_may_be_written_in_any_case(bits: int) -> None:
         return found
 
     assert shown(mixed) == shown(SCRIPT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["k", "a + b * 2", "CASE WHEN k IN (1, 2, x) THEN s.t ELSE f(a, b || 'c') END", "COUNT(DISTINCT v) FILTER (WHERE v BETWEEN 1 AND 2)"],
+)
+def test_all_parts_of_an_expression_are_found(text: str) -> None:
+    node = parse_expression(text)
+    assert sorted(map(id, walked(node))) == sorted(map(id, node.walk()))

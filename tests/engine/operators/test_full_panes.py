@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.state import decoding, encoding
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.pane_aggregates import FullPane
-from millstream.engine.windows.pane_states import NEVER, SHORT_SPAN, RowCounts
+from millstream.engine.windows.pane_states import NEVER, ORDERED_PANES, SHORT_SPAN, Batch, RowCounts
 
 from tests.support.engine_run import SECOND, SqlEngine
 
@@ -91,3 +92,50 @@ def test_groups_are_ordered_by_first_row_however_far_these_lie_apart(data: st.Da
     assert rows.present([slot]).tolist() == wanted
     assert [one.tolist() for one in rows.present_upto([slot], [1])] == [wanted]
     assert np.flatnonzero(rows.are_in(slot)).tolist() == sorted(wanted)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10_000), groups=st.sampled_from([1, 5, 300]), longest=st.sampled_from([1, 6, 400]))
+def test_the_order_in_which_groups_came_is_known_however_their_rows_were_folded(seed: int, groups: int, longest: int) -> None:
+    random = np.random.default_rng(seed)
+    table = PaneTable()
+    rows = RowCounts(table)
+    came: dict[int, list[int]] = {}  # by pane
+    ordinal, grown = 0, 1
+    table.reserve_groups(1)
+    train: Any = type("NoTimes", (), {"time": None})()
+    for _ in range(25):
+        if random.random() < 0.2:
+            grown = int(random.integers(grown, groups + 1))
+            table.reserve_groups(grown)
+        if random.random() < 0.1:
+            rows = decoding.decode(encoding.encode(rows))
+            table = rows._table
+        pane, count = int(random.integers(0, 4)), int(random.integers(1, longest + 1))
+        if random.random() < 0.1 and pane in came:
+            rows.clear(table.slots[pane])
+            table.close(pane)
+            del came[pane]
+        ids = random.integers(0, grown, count)
+        if random.random() < 0.8:
+            panes = np.full(count, pane)
+            lo = table.open(pane) * table.capacity
+            batch = Batch(train, 0, count, ids, lo, lo + table.capacity, ordinal)
+        else:
+            panes = random.integers(0, 4, count)
+            slots = {one: table.open(one) for one in panes.tolist()}
+            cells = np.array([slots[one] for one in panes.tolist()]) * table.capacity + ids
+            batch = Batch(train, 0, count, cells, 0, table.slot_count * table.capacity, ordinal)
+        new = rows.update(batch)
+        known = {(one, group) for one, there in came.items() for group in there}
+        for one, group in zip(panes.tolist(), ids.tolist(), strict=True):
+            if group not in came.setdefault(one, []):
+                came[one].append(group)
+        fresh = {(one, group) for one, there in came.items() for group in there} - known
+        assert len(new) == len(fresh)
+        assert set(new.tolist()) == {table.slots[one] * table.capacity + group for one, group in fresh}
+        ordinal += count
+        for one, there in came.items():
+            assert rows.present([table.slots[one]]).tolist() == there
+            assert [found.tolist() for found in rows.present_upto([table.slots[one]], [1])] == [there]
+        assert len(rows._arrived) <= ORDERED_PANES

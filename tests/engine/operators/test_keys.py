@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.data.key_maps import HashTable
+from millstream.engine.data.key_maps import ENCODED_ROWS, GONE_PER_KEPT, HashTable, IdPool
 from millstream.engine.data.keys import KeyEncoder, NumberKey, key_encoder
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, DataType, decimal
@@ -111,14 +111,56 @@ def test_a_row_of_values_with_null_or_a_freed_one_is_told_apart_all_the_same() -
 
 
 @pytest.mark.parametrize("spread", [1, 1_000_003])
-def test_a_hash_table_finds_what_was_put_in_and_nothing_else(spread: int) -> None:
+@pytest.mark.parametrize("gone", [100, 10_000, 19_000, 20_000])
+def test_a_hash_table_finds_what_was_put_in_and_nothing_else(spread: int, gone: int) -> None:
     table = HashTable()
-    values = np.arange(20_000, dtype=np.int64) * spread
-    table.insert(values, np.arange(20_000, dtype=np.int64))
-    table.delete(values[::2])
-    assert (table.find(values[1::2]) == np.arange(1, 20_000, 2)).all()
-    assert (table.find(values[::2]) == -1).all()
+    values, ids = np.arange(20_000, dtype=np.int64) * spread, np.arange(20_000, dtype=np.int64)[::-1]
+    table.insert(values, ids)
+    stays = np.random.default_rng(gone).permutation(20_000) >= gone
+    table.delete(values[~stays], ids[~stays])
+    assert (table.find(values[stays]) == ids[stays]).all()
+    assert (table.find(values[~stays]) == -1).all()
     assert (table.find(values + 20_000 * spread) == -1).all()
+
+
+@pytest.mark.parametrize("different", [7, 1_000, 60_000])
+@pytest.mark.parametrize("types", [[BIGINT], [INT, BIGINT], [TEXT, BIGINT, INT]], ids=["one", "two", "three"])
+def test_many_rows_at_once_have_the_keys_that_they_would_have_in_parts(types: list[DataType], different: int) -> None:
+    random = np.random.default_rng(different)
+    count = 3 * ENCODED_ROWS + 5
+    drawn = random.integers(0, different, count)
+    parts = [(drawn * 7_919) % 100_003, drawn % 97, drawn // 3]
+    rows = list(zip(*([str(v) for v in p.tolist()] if t is TEXT else p.tolist() for t, p in zip(types, parts, strict=False)), strict=True))
+    encoder = key_encoder(types)
+    ids = np.array(encode(encoder, types, rows))
+    assert encoder.alive == len(set(rows)) == len(set(ids.tolist()))
+    first = {row: place for place, row in reversed(list(enumerate(rows)))}
+    assert (ids == ids[[first[row] for row in rows]]).all()
+    back = encoder.columns(ids[:1_000])
+    assert list(zip(*map(values_of, back), strict=True)) == rows[:1_000]
+    kept = np.unique(ids)[:: GONE_PER_KEPT + 2]
+    encoder.free(np.setdiff1d(ids, kept))
+    assert encoder.alive == len(kept)
+    again = np.array(find(encoder, types, rows[: 2 * ENCODED_ROWS]))
+    stays = np.isin(ids[: 2 * ENCODED_ROWS], kept)
+    assert (again[stays] == ids[: 2 * ENCODED_ROWS][stays]).all()
+    assert (again[~stays] < 0).all()
+    assert len(set(encode(encoder, types, rows))) == len(set(rows))
+    assert encoder.size == len(set(rows))  # all ids were taken again
+
+
+def test_freed_ids_come_back_in_order() -> None:
+    pool = IdPool()
+    assert pool.take(40).tolist() == list(range(40))
+    pool.give_back(np.arange(30))
+    assert (pool.alive, pool.size) == (10, 40)
+    assert pool.take(10).tolist() == list(range(10))
+    pool.give_back(np.array([3, 35]))
+    assert pool.take(3).tolist() == [3, 10, 35]
+    assert pool.take(21).tolist() == [*range(11, 30), 40, 41]
+    assert IdPool.from_state({"size": 2, "_free": np.array([1])}).used(2).tolist() == [0]
+    with pytest.raises(ValueError, match="free ids"):
+        IdPool.from_state({"size": 2, "_free": "ab"})
 
 
 def test_wide_decimals_are_keys_by_value() -> None:

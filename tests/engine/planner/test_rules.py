@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.plan.explain import plan_text
+from millstream.engine.plan.logical import walk_plan
 from millstream.engine.plan.plan import RULES, optimise
 
 from tests.support import golden
 from tests.support.plans import plan
 
 FILES = sorted((Path(__file__).parent / "rules").glob("*.txt"))
+PLANS = sorted((Path(__file__).parent / "golden").glob("*.txt"))
 
 
 def rule_of(path: Path) -> str:
@@ -50,6 +52,20 @@ def test_rewrites_keep_the_answers_columns(path: Path) -> None:
 def test_rewriting_twice_changes_nothing_more(path: Path) -> None:
     once = plan(golden.sections(path)["query"]).logical.root
     assert optimise(once) == (once, ())
+
+
+@pytest.mark.parametrize("path", [*FILES, *PLANS], ids=lambda p: p.stem)
+def test_where_a_rewrite_says_that_it_has_nothing_to_do_it_changes_nothing(path: Path) -> None:
+    bound = plan(golden.sections(path)["query"], off="all").bound.root
+    for name, rule in RULES.items():
+        for start in (bound, optimise(bound, off=frozenset(RULES) - {name})[0], optimise(bound)[0]):
+            if not any(map(rule.concerns, walk_plan(start))):
+                assert rule.apply(start) == start
+
+
+def test_some_rewrites_have_nothing_to_do_in_a_plain_query() -> None:
+    nodes = walk_plan(plan("SELECT k, v FROM s WHERE v > 1", off="all").bound.root)
+    assert [name for name, rule in RULES.items() if any(map(rule.concerns, nodes))] == ["constant_folding"]
 
 
 def test_an_unknown_rewrite_is_refused_by_name() -> None:

@@ -186,7 +186,7 @@ def trouble(harness: Harness, number: int, rng: np.random.Generator) -> None:
     assert pool is not None
     group = pool.groups()[number % len(pool.groups())]
     with harness.server.application.runtime.still():
-        pool.move(Move(group[0].id, 1 + number // 15 % len(pool.workers), "in a test"))
+        pool.move(Move((group[0].id,), 1 + number // 15 % len(pool.workers), "in a test"))
     pool.workers[int(rng.integers(len(pool.workers)))].kill()
 
 

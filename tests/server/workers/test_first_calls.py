@@ -69,3 +69,22 @@ def test_the_first_rows_load_no_code_in_the_server_either() -> None:
     script = "from tests.server.workers.test_first_calls import loaded_by_rows; print(loaded_by_rows())"
     told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     assert told.stdout == "[]\n"
+
+
+def test_a_worker_takes_up_an_aggregate_that_another_query_brings_to_a_running_synopsis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.engine.chains.fused.ROWS_HERE_MAX", 0)
+    pool = Pool(1)  # of its own: a worker that had such a state before has loaded what it is made of
+    try:
+        engine = SqlEngine(STREAM, sharing=True)
+        Workers(engine.network, pool.workers, pool.segments)
+        for name, asked in (("count", "COUNT(*)"), ("different", "APPROX_COUNT_DISTINCT(t)"), ("middle", "APPROX_PERCENTILE(v, 0.5)")):
+            engine.select(f"SELECT k, {asked} AS n FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY k", name)
+        engine.put("s", [(at * SECOND, at % 2, float(at % 2), f"text {at}") for at in range(40)])
+        engine.end("s")
+        engine.work()
+        assert len({engine.deltas[name].query.operators[1] for name in ("count", "different", "middle")}) == 1
+        assert pool.workers[0].calls
+        assert sum(row[1] for row in engine.rows("count")) == sum(row[1] for row in engine.rows("different")) == 40
+        assert {row[:2] for row in engine.rows("middle")} == {(0, 0.0), (1, 1.0)}
+    finally:
+        pool.close()

@@ -88,6 +88,22 @@ def test_a_train_arrives_as_it_was_sent(turn: int, seed: int) -> None:
     assert told(crossed(train, Writer(), {})) == told(train)
 
 
+def test_watermarks_of_a_call_s_input_are_told_by_their_place(seed: int) -> None:
+    """They have a number for each row, and come back with whatever an operator makes of the rows."""
+    choice = random.Random(seed)
+    parts = [train_of(choice), train_of(choice)]
+    parts[1] = train_of(choice, parts[0].hi)
+    for made in (parts[1], concat_trains(parts)):
+        writer = Writer()
+        writer.tracks = {id(part.track): (0, number) for number, part in enumerate(parts)}
+        head, bodies, _ = writer.parts(["x", writer.train(made)])
+        behind = b"".join(body.tobytes() + b"\0" * (-body.nbytes % 8) for body in bodies)
+        reader = Reader(head, behind, {}.__getitem__)
+        found = reader.train(reader.body[1], SCHEMA, (), [parts])
+        assert told(found) == told(made)
+    assert found.track.parts == tuple(part.track for part in parts), "no number of a row's watermark was sent"
+
+
 def test_columns_in_shared_memory_are_told_by_their_places(rng: np.random.Generator) -> None:
     segments: dict[int, Any] = {}
 
