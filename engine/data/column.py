@@ -6,6 +6,7 @@ Arrow-stored kinds (TEXT, BYTES, JSON, nested ones) keep NULLs inside the Arrow 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from struct import Struct, pack
@@ -22,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
 
 CELLS_MAX = 64  # with more, passes over whole columns cost as little
-PIECED_FROM = 4_096  # rows: fewer are copied in no time
+PIECED_FROM = 1 << 15  # rows: fewer are copied in no time, and looked up sooner where they lie in one array
 PIECES_MAX = 64  # of which those with rows that are looked up cost a call of Arrow each
 FEW_OF = 4
 _OFFSET = Struct("<i")
@@ -243,11 +244,12 @@ class PiecedColumn(Column):
     makes one array each time it is asked for, so that the column does not hold its rows twice.
     """
 
-    __slots__ = ("index", "pieces")
+    __slots__ = ("index", "pieces", "starts")
 
     def __init__(self, type_: DataType, pieces: Sequence[Any], index: Index | None = None) -> None:
         self.type = type_
         self.pieces = pieces
+        self.starts = [0, *accumulate(map(len, pieces))]
         self.index = index
         self.valid = None
         self._bounds = None
@@ -258,12 +260,12 @@ class PiecedColumn(Column):
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return sum(map(len, self.pieces)) if self.index is None else len(self.index)
+        return self.starts[-1] if self.index is None else len(self.index)
 
     @property
     def values(self) -> Any:
         """The rows as one array."""
-        return pa.concat_arrays(self.pieces) if self.index is None else _gathered(self.pieces, self.index)
+        return pa.concat_arrays(self.pieces) if self.index is None else _gathered(self.pieces, self.starts, self.index)
 
     def picked(self, index: Index) -> PiecedColumn:
         """Return the rows at the positions `index` without copying."""
@@ -287,12 +289,14 @@ class PiecedColumn(Column):
         return held + (0 if self.index is None else int(self.index.nbytes))
 
 
-def _gathered(pieces: Sequence[Any], index: Index) -> Any:
+def _gathered(pieces: Sequence[Any], starts: list[int], index: Index) -> Any:
     """Return the rows at positions of all pieces: of each piece by itself where they are few, as to join the pieces copies all rows."""
-    if len(pieces) == 1:
-        return pc.take(pieces[0], pa.array(index))
-    starts = np.cumsum([0, *map(len, pieces)])
-    if FEW_OF * len(index) > int(starts[-1]):
+    if not len(index):
+        return pieces[0].slice(0, 0)
+    first, last = (bisect_right(starts, int(end)) - 1 for end in (index.min(), index.max()))
+    if first == last:
+        return pc.take(pieces[first], pa.array(index - starts[first]))
+    if FEW_OF * len(index) > starts[-1]:
         return pc.take(pa.concat_arrays(pieces), pa.array(index))
     piece_of = (np.searchsorted(starts, index, side="right") - 1).astype(np.uint8 if len(pieces) <= PIECES_MAX else np.int64)
     order = piece_of.argsort(kind="stable")
@@ -303,8 +307,6 @@ def _gathered(pieces: Sequence[Any], index: Index) -> Any:
         for piece, start, low, high in zip(pieces, starts[:-1], bounds[:-1], bounds[1:], strict=True)
         if high > low
     ]
-    if len(parts) < 2:
-        return pc.take(parts[0] if parts else pieces[0].slice(0, 0), pa.array(_inverse(order)))
     return pc.take(pa.concat_arrays(parts), pa.array(_inverse(order)))
 
 

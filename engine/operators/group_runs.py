@@ -19,7 +19,7 @@ from millstream.engine.data.types import DataType
 from millstream.engine.operators.contract import Operator
 from millstream.engine.state.forms import state_record
 
-LARGE_ROWS = 1 << 14
+LARGE_ROWS = 1 << 15
 LARGE_ALIKE = 4
 
 
