@@ -18,6 +18,7 @@ from millstream.client.benchmarks import chain_workload, window_workload
 from millstream.client.benchmarks.kit import Kit
 from millstream.client.benchmarks.raw import RawPublisher
 from millstream.engine.chains import fused
+from millstream.engine.data.key_maps import ENCODED_ROWS
 from millstream.protocol import messages
 from millstream.protocol.batches import BatchDecoder, BatchEncoder
 from millstream.protocol.plain_batches import PlainReader, width_of
@@ -40,7 +41,8 @@ ASKING_CALLS_MAX = 40  # a train of more than a megabyte asks before it makes la
 CHAIN_CALLS_MAX = 203
 INTAKE_CALLS_MAX = 219
 WINDOW_CALLS_MAX = 189
-SHARED_WINDOW_CALLS_MAX = 330
+PART_CALLS_MAX = 17
+SHARED_WINDOW_CALLS_MAX = 336
 ROW_FRAME_CALLS_MAX = 8.9
 ROW_INTAKE_CALLS_MAX = 67
 DECISION_CALLS_MAX = 23
@@ -231,9 +233,10 @@ def deciding(chains: int) -> int:
 
 
 def test_a_train_into_a_window_takes_the_same_calls_whatever_its_rows() -> None:
-    few, many = (folding(rows) for rows in (2_000, 20_000))
+    few, many, parts = (folding(rows) for rows in (2_000, ENCODED_ROWS, 3 * ENCODED_ROWS))
     assert few == many
     assert many <= WINDOW_CALLS_MAX
+    assert parts - many <= 3 * PART_CALLS_MAX, "keys of more rows are looked up in parts"
 
 
 def folding(rows: int) -> int:
