@@ -334,8 +334,12 @@ class Relay:
         """Leave."""
         self._writer.write(written(Terminate()))
         self._writer.close()
-        with contextlib.suppress(OSError):  # it had gone
-            await self._writer.wait_closed()
+        try:
+            with contextlib.suppress(OSError):  # it had gone
+                await self._writer.wait_closed()
+        except asyncio.CancelledError:  # what it was to be told waits no longer
+            self._writer.transport.abort()
+            raise
 
 
 def _problem_of(body: bytes) -> PgError:

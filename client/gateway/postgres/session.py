@@ -7,6 +7,7 @@ once, and ROLLBACK says so. After an error in a transaction the session still re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -175,12 +176,13 @@ class Session:
                 raise PgError(PROTOCOL_VIOLATION, f"{type(message).__name__} is not expected now", fatal=True)
 
     async def _close(self) -> None:
-        for source in [*self.cursors.values(), *self._extended.sources()]:
-            await source.close()
-        self.cursors.clear()
-        if self._relay is not None:
-            await self._relay.close()
-        await self.client.close()
+        async with contextlib.AsyncExitStack() as closing:  # each is closed, whatever becomes of the others
+            closing.push_async_callback(self.client.close)
+            if self._relay is not None:
+                closing.push_async_callback(self._relay.close)
+            for source in [*self.cursors.values(), *self._extended.sources()]:
+                closing.push_async_callback(source.close)
+            self.cursors.clear()
 
     # --- simple queries ---
 
