@@ -201,9 +201,7 @@ class NumberKey(KeyEncoder):
     def _encode_bits(self, bits: Int64Array) -> Int64Array:
         ids, new, new_ids = self._map.encode(bits)
         if len(new_ids):
-            if self.size > len(self._bits):
-                self._bits = np.concatenate((self._bits, np.zeros(max(self.size, len(self._bits)), dtype=np.int64)))
-            self._bits[new_ids] = new
+            self._bits = _with(self._bits, self.size, new, new_ids)
         return ids
 
     def columns(self, ids: Int64Array) -> list[Column]:
@@ -542,9 +540,7 @@ class PackedKeys(KeyEncoder):
     def _encode_codes(self, codes: Int64Array) -> Int64Array:
         ids, new, new_ids = self._map.encode(codes)
         if len(new_ids):
-            if self.size > len(self._codes):
-                self._codes = np.concatenate((self._codes, np.zeros(max(self.size, len(self._codes)), dtype=np.int64)))
-            self._codes[new_ids] = new
+            self._codes = _with(self._codes, self.size, new, new_ids)
         return ids
 
     def find(self, columns: Sequence[Column]) -> Int64Array:
@@ -637,6 +633,14 @@ class PackedKeys(KeyEncoder):
     def nbytes(self) -> int:
         """Return the bytes of the table and of the codes, or of the pairs."""
         return self._map.nbytes() + int(self._codes.nbytes) if self._pairs is None else self._pairs.nbytes()
+
+
+def _with(held: Int64Array, size: int, new: Int64Array, ids: Int64Array) -> Int64Array:
+    """Return what is held of each of so many ids, with new values at some of them; it grows to twice its length."""
+    if size > len(held):
+        held = np.concatenate((held, np.zeros(max(size, len(held)), dtype=np.int64)))
+    held[ids] = new
+    return held
 
 
 def _has_place(above: Int64Array, valid: Mask | None, width: int) -> Mask:
