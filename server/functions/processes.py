@@ -24,13 +24,17 @@ def spawn(
     `command` gets the process's end of the lifeline, a descriptor that ends with the server; it has that and those `inherited`. Of the
     environment it has what an interpreter needs, and variables with these prefixes. OSError when nothing can be started.
     """
-    return _starter().submit(_spawn, command, prefixes, inherited).result()
+    return _keeper().submit(_spawn, command, prefixes, inherited).result()
 
 
 @cache
-def _starter() -> ThreadPoolExecutor:
-    """Return the thread that starts all processes: to Linux the parent of one is a thread, which must not end before the server."""
-    return ThreadPoolExecutor(1, "starts")
+def _keeper() -> ThreadPoolExecutor:
+    """Return the thread that starts all processes and kills them. It ends with the server, once it has done what it has begun.
+
+    To Linux the parent of a process is a thread, which must not end before the server. And what a thread of less account has stopped, in
+    order to kill it, is left stopped when the server ends meanwhile.
+    """
+    return ThreadPoolExecutor(1, "processes")
 
 
 def _spawn(
@@ -82,6 +86,15 @@ def kill_whole(process: subprocess.Popen[bytes]) -> None:
     A process that adopts orphans (`sandbox.adopt_orphans`) keeps all of them below itself as long as it lives. So each is stopped before
     the next look, until a look finds no other; then nobody is left who could start another.
     """
+    try:
+        killing = _keeper().submit(_kill_whole, process)
+    except RuntimeError:  # the server has all but ended, and this thread with it
+        process.kill()
+    else:
+        killing.result()
+
+
+def _kill_whole(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         _signal(process.pid, signal.SIGSTOP)
         found: dict[int, None] = {}

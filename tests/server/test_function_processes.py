@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +315,36 @@ def test_a_process_that_was_stopped_ends_with_a_server_that_is_killed() -> None:
         if not ended:
             os.kill(stopped, signal.SIGKILL)
     assert ended, "it is stopped for ever"
+
+
+KILLS_AND_LEAVES = """
+import sys, threading, time
+from millstream.server.functions import processes
+begun = threading.Event()
+def slow_look(pid):
+    begun.set()
+    time.sleep(0.5)  # in which a server that does not wait for it is gone
+    return []
+processes.descendants = slow_look
+process, lifeline = processes.spawn(lambda lifeline: (sys.executable, "-I", "-c", "import time; time.sleep(60)"))
+threading.Thread(target=processes.end, args=(process, lifeline), daemon=True).start()
+begun.wait()
+print(process.pid, flush=True)
+"""
+
+
+@linux
+def test_a_server_that_ends_while_it_kills_a_process_leaves_none_that_is_stopped() -> None:
+    with subprocess.Popen([sys.executable, "-c", KILLS_AND_LEAVES], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        killed = int(server.stdout.readline())
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(killed)
+            try:
+                assert server.wait(30.0) == 0
+                ended = select.select([handle], [], [], 5.0)[0]
+                if not ended:
+                    os.kill(killed, signal.SIGKILL)
+                assert ended, "it is stopped for ever"
+            finally:
+                os.close(handle)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 THREAD_JOIN_SECONDS_MAX = 2.0  # a pool that was told to stop may still be on its way out; one that was not, never ends
-LASTING = "starts"  # the thread that starts processes lasts as long as this one (`server/functions/processes.py`)
+LASTING = "processes"  # the thread that starts and kills processes lasts as long as this one (`server/functions/processes.py`)
 
 
 @dataclass(frozen=True, slots=True)
