@@ -22,7 +22,7 @@ TOTAL = frozenset(
         "concat_ws", "upper", "lower", "initcap", "reverse", "trim", "ltrim", "rtrim", "left", "right", "length",
         "octet_length", "ascii", "replace", "translate", "strpos", "position", "starts_with", "ends_with", "contains", "coalesce",
         "greatest", "least", "nullif", "if", "sign", "isnan", "isinf", "isfinite", "pi", "current_watermark", "sampling_weight",
-        "cbrt", "atan", "atan2",
+        "cbrt", "atan", "atan2", "arrival", "key_part",
         "degrees", "radians", "&", "|", "#",
     )
 )  # fmt: skip

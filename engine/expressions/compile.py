@@ -21,6 +21,7 @@ from millstream.engine.expressions.chain import CHAIN, build_chain
 from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
 from millstream.engine.expressions.dates import (
     build_add_months,
+    build_arrival,
     build_current_watermark,
     build_date_trunc,
     build_extract,
@@ -41,6 +42,7 @@ from millstream.engine.expressions.logic import (
     build_extreme,
     build_if,
     build_in,
+    build_key_part,
     build_not,
     build_null_test,
     build_nullif,
@@ -63,7 +65,7 @@ from millstream.engine.expressions.text_functions import FUNCTIONS as TEXT_FUNCT
 from millstream.engine.expressions.user_functions import build_user_function, user_function_of
 
 _CONDITIONAL = frozenset(("coalesce", "if", "and", "or"))  # only the first operand is computed at every row
-NOT_CONSTANT = frozenset(("current_watermark", "sampling_weight"))
+NOT_CONSTANT = frozenset(("current_watermark", "sampling_weight", "arrival"))
 
 
 class _OneRow:
@@ -198,6 +200,8 @@ BUILDERS: dict[str, Builder] = {
     CHAIN: build_chain,
     "current_watermark": build_current_watermark,
     "sampling_weight": build_sampling_weight,
+    "arrival": build_arrival,
+    "key_part": build_key_part,
 }
 _TRUTH_TESTS = {"is_true": (True, False), "is_false": (False, False), "is_not_true": (True, True), "is_not_false": (False, True)}
 

@@ -235,6 +235,16 @@ def build_sampling_weight(call: Call, compiler: Compiler) -> Kernel:
     return kernel
 
 
+def build_arrival(call: Call, compiler: Compiler) -> Kernel:
+    """The arrival number of the row; for the planner alone (`plan/splitting.py`)."""
+
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        assert context.arrivals is not None
+        return Column(call.type, context.arrivals())
+
+    return kernel
+
+
 def build_current_watermark(call: Call, compiler: Compiler) -> Kernel:
     """CURRENT_WATERMARK(): W as the row saw it; NULL before there is one, and where nobody knows it."""
 

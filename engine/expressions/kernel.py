@@ -32,19 +32,22 @@ class EvaluationContext:
     """Gathers the row-level errors of one evaluation (K8) and carries what functions may ask about their surroundings.
 
     `errors` holds (positions of rows in the batch, reason); the failing operation has given NULL there. `watermark_us` answers
-    CURRENT_WATERMARK() row by row, and is called only when asked; `weights` likewise SAMPLING_WEIGHT(), None where all rows weigh 1.
+    CURRENT_WATERMARK() row by row, and is called only when asked; `weights` likewise SAMPLING_WEIGHT(), None where all rows weigh 1, and
+    `arrivals` the rows' arrival numbers.
     """
 
-    __slots__ = ("_split", "errors", "watermark_us", "weights")
+    __slots__ = ("_split", "arrivals", "errors", "watermark_us", "weights")
 
     def __init__(
         self,
         watermark_us: Callable[[], npt.NDArray[np.int64]] | None = None,
         weights: Callable[[], npt.NDArray[np.float64]] | None = None,
+        arrivals: Callable[[], npt.NDArray[np.int64]] | None = None,
     ) -> None:
         self.errors: list[tuple[npt.NDArray[np.int64], str]] = []
         self.watermark_us = watermark_us
         self.weights = weights
+        self.arrivals = arrivals
         self._split: dict[tuple[int, str], tuple[Any, Any]] = {}
 
     def split(self, texts: Any, delimiter: str) -> Any:

@@ -205,6 +205,36 @@ class WindowRecipe(Recipe):
     closes: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PartRecipe(SelectRecipe):
+    """Keep the rows whose key is in part `part` of `parts`, for an operator that is split by key: the `split`th of its query.
+
+    The condition says the same.
+    """
+
+    split: int
+    part: int
+    parts: int
+
+
+EVENT_TIME = -1
+"""A position in `KeyMergeRecipe.order`: the rows' event time."""
+
+
+@state_record("key_merge_recipe", 1)
+@dataclass(frozen=True, slots=True)
+class KeyMergeRecipe(Recipe):
+    """Merge what the parts of a split operator put out, so that it comes as from the whole one (K15).
+
+    That is by arrival number, then by the columns at `order`, all BIGINT or TIMESTAMP without NULL, of which no two rows have the same.
+    Only the columns at `kept` go on.
+    """
+
+    inputs: int
+    order: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
 @state_enum("join_kind")
 class JoinKind(Enum):
     """Which unmatched rows are kept; of a subquery what it gives: whether a row is in it (MARK), or its one row (SINGLE)."""

@@ -25,6 +25,7 @@ PANE_WINDOWS = (recipes.WindowKind.HOPPING, recipes.WindowKind.CUMULATE)
 # Where the logic stands. These take the recipe; those below it the schemas of all inputs, then of the one input, too.
 _OF_ANY_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.SelectRecipe: "row_operators:Select",
+    recipes.PartRecipe: "row_operators:Select",
     recipes.ProjectRecipe: "row_operators:Project",
     recipes.SplitRecipe: "row_operators:Split",
     recipes.UnionRecipe: "row_operators:Union",
@@ -37,6 +38,7 @@ _OF_INPUTS: dict[type[recipes.Recipe], str] = {
     recipes.SubqueryRecipe: "subquery_join:SubqueryJoin",
     recipes.TableSubqueryRecipe: "subquery_join:TableSubquery",
     recipes.ChangeJoinRecipe: "change_join:ChangeJoin",
+    recipes.KeyMergeRecipe: "row_operators:KeyMerge",
 }
 _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.TableChangesRecipe: "table_changes:TableChanges",
@@ -58,6 +60,7 @@ _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
 
 _KINDS: dict[type[recipes.Recipe], str] = {
     recipes.SelectRecipe: "select",
+    recipes.PartRecipe: "select",
     recipes.ProjectRecipe: "project",
     recipes.SplitRecipe: "split",
     recipes.UnionRecipe: "union",

@@ -13,22 +13,32 @@ import numpy as np
 from millstream.engine.data.arrivals import latest_arrivals
 from millstream.engine.data.arrow import column_from_arrow
 from millstream.engine.data.column import Column, null_column, taken_or_null
+from millstream.engine.data.schema import Schema
 from millstream.engine.data.tally import Receipts
-from millstream.engine.data.train import Slot, Train, empty_train, merge_trains
+from millstream.engine.data.train import Int64Array, Slot, Train, empty_train, merge_trains
 from millstream.engine.data.types import BIGINT, Kind
 from millstream.engine.expressions.compile import compile_expression, compile_predicate
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.expressions.kernel import EvaluationContext, Kernel
-from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe, SinkRecipe, SplitRecipe, UnionRecipe, UnnestRecipe
+from millstream.engine.language.recipes import (
+    EVENT_TIME,
+    KeyMergeRecipe,
+    ProjectRecipe,
+    SelectRecipe,
+    SinkRecipe,
+    SplitRecipe,
+    UnionRecipe,
+    UnnestRecipe,
+)
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
 from millstream.engine.operators.outputs import MinimumWatermark
 
 
 def context_of(train: Train) -> EvaluationContext:
-    """Return the surroundings of an evaluation over a train: W just before each row, and how many offered rows each stands for."""
+    """Return the surroundings of an evaluation over a train: W just before each row, how many offered rows each stands for, its number."""
     tally = train.tally
     weights = None if tally is None else lambda: tally.weights_of(train.seq.array())
-    return EvaluationContext(lambda: train.track.before(train.seq.array()), weights)
+    return EvaluationContext(lambda: train.track.before(train.seq.array()), weights, train.seq.array)
 
 
 def report_errors(context: EvaluationContext, train: Train, out: Emitter) -> None:
@@ -124,20 +134,44 @@ class Union(Operator):
         """Merge one interval."""
         track = self._watermark.advance(inputs)
         full = [t for t in inputs if t.rows]
-        lo, hi = inputs[0].lo, inputs[0].hi
-        if not full:
-            merged = empty_train(self.schemas[0], lo, hi, track)
-        elif len(full) == 1:
-            merged = full[0].replace_columns(self.schemas[0], [full[0].slot(i) for i in range(len(self.schemas[0]))])
-        else:
-            order = np.argsort(np.concatenate([t.seq.array() for t in full]), kind="stable")
-            merged = merge_trains(full, self.schemas[0], order)
+        merged = self._merged(full) if full else empty_train(self.schemas[0], inputs[0].lo, inputs[0].hi, track)
         merged.track = track
         merged.arrival = latest_arrivals([t.arrival for t in inputs])
         merged.ended = all(t.ended for t in inputs)
         merged.idle = self._watermark.mark(inputs)
         merged.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         out.emit(merged)
+
+    def _merged(self, trains: Sequence[Train]) -> Train:
+        """Return trains with rows as one."""
+        if len(trains) == 1:
+            return trains[0].replace_columns(self.schemas[0], [trains[0].slot(i) for i in range(len(self.schemas[0]))])
+        order = np.argsort(np.concatenate([t.seq.array() for t in trains]), kind="stable")
+        return merge_trains(trains, self.schemas[0], order)
+
+
+class KeyMerge(Union):
+    """What the parts of a split operator put out, in the order of the whole one."""
+
+    state_name = "key_merge"
+
+    def __init__(self, recipe: KeyMergeRecipe, inputs: Sequence[Schema]) -> None:
+        super().__init__(UnionRecipe(recipe.schema, recipe.inputs))
+        self._schema = inputs[0]
+        self._order, self._kept = recipe.order, recipe.kept
+
+    def _merged(self, trains: Sequence[Train]) -> Train:
+        merged = trains[0]
+        if len(trains) > 1:
+            last_first = [[_numbers(t, position) for t in trains] for position in reversed(self._order)]
+            last_first.append([t.seq.array() for t in trains])
+            merged = merge_trains(trains, self._schema, np.lexsort([np.concatenate(parts) for parts in last_first]))
+        return merged.replace_columns(self.schemas[0], [merged.slot(i) for i in self._kept])
+
+
+def _numbers(train: Train, position: int) -> Int64Array:
+    found: Int64Array = train.time.array() if position == EVENT_TIME else train.column(position).values
+    return found
 
 
 class Unnest(Operator):

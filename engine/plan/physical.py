@@ -58,6 +58,7 @@ class QueryOptions:
     `history`: it begins with the windows that are seen whole, also those whose first rows came before it where a synopsis holds them.
     `materialized`: what stands after its changes is kept, as a view that FETCH reads. `keep_rows` and `keep_us` bound one whose rows only
     come: the last so many, or those of so much event time.
+    `split`: into so many parts, by key, its operators are split that read rows of streams (`splitting.py`).
     `archive`: it begins with what the archives of its streams hold, from the event time `archive_from_us` on.
     """
 
@@ -79,6 +80,7 @@ class QueryOptions:
     materialized: bool = False
     keep_rows: int | None = None
     keep_us: int | None = None
+    split: int = 1
 
 
 @dataclass(frozen=True, slots=True)

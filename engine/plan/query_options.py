@@ -48,6 +48,7 @@ from millstream.engine.plan.logical import (
 )
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, QueryOptions, ShedBy, SourceNode
 from millstream.engine.plan.scope import Scope
+from millstream.engine.plan.splitting import PARTS_MAX
 from millstream.engine.plan.steps import is_append_only_change
 from millstream.engine.plan.windows import window_below
 
@@ -156,6 +157,7 @@ OPTION_NAMES = (
     "shed_by",
     "materialized",
     "keep",
+    "split",
 )
 _QOS_POINT = re.compile(r"\s*([0-9.]+\s*[A-Za-zµ]+)\s*:\s*([0-9.]+)\s*")
 _NS_PER_US = 1_000
@@ -288,6 +290,8 @@ def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) 
         return replace(options, history=_history(value) == "held", archive=_history(value) == "archive")
     if name == "history_from":
         return replace(options, archive_from_us=_instant(name, value))
+    if name == "split":
+        return replace(options, split=_parts(value))
     hint = did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}"
     raise UnknownName(f"there is no option {shown(name)}", hint=hint)
 
@@ -299,6 +303,12 @@ def _kept_option(options: QueryOptions, value: object) -> QueryOptions:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 63:
         raise InvalidDefinition(f"option keep must be a duration, or a positive whole number of rows, not {value!r}")
     return replace(options, keep_rows=value, keep_us=None)
+
+
+def _parts(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= PARTS_MAX:
+        raise InvalidDefinition(f"option split must be a whole number from 1 to {PARTS_MAX}, not {value!r}")
+    return value
 
 
 def _history(value: object) -> str:

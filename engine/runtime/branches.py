@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -22,6 +22,7 @@ from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.flow.cursors import Cursor
 from millstream.engine.flow.frontier import edge_frontier
 from millstream.engine.flow.running import RunningOperator
+from millstream.engine.language.recipes import PartRecipe
 from millstream.engine.operators.build import STATELESS_KINDS, kind_of
 from millstream.engine.operators.contract import Emitter
 
@@ -132,9 +133,30 @@ def branches_of(operators: Iterable[RunningOperator], outputs: dict[OperatorId, 
         for port, cursor in enumerate(running.inputs):
             if _ends_here(running, cursor):
                 places.extend(BranchPlace(running, port, output) for output in outputs.get(running.id) or (None,))
-    met = Counter(stream for place in places for stream in place.running.port_streams[place.port])
+    met = Counter(stream for streams in _ways(places) for stream in streams)
     places = [p for p in places if any(met[stream] > 1 for stream in p.running.port_streams[p.port])]
     return Branches(places) if any(p.running.logic.calls_late for p in places) else None
+
+
+def _ways(places: Iterable[BranchPlace]) -> Iterator[frozenset[str]]:
+    """Yield the streams of each place. Those of the parts of a split operator count as one: no row reaches two of them."""
+    split: set[tuple[int, int]] = set()
+    for place in places:
+        part = part_of(place.running.inputs[place.port])
+        if part is None or (part.split, place.port) not in split:
+            yield place.running.port_streams[place.port]
+        if part is not None:
+            split.add((part.split, place.port))
+
+
+def part_of(cursor: Cursor) -> PartRecipe | None:
+    """Return which part of a split operator's rows comes into an input, None where it is not of one."""
+    producer = cursor.log.producer
+    while isinstance(producer, RunningOperator) and len(producer.inputs) == 1:
+        if isinstance(producer.recipe, PartRecipe):
+            return producer.recipe
+        producer = producer.inputs[0].log.producer
+    return None
 
 
 def _ends_here(running: RunningOperator, cursor: Cursor) -> bool:

@@ -101,7 +101,7 @@ class Merging:
 
 def _parts(node: PhysicalNode) -> Sequence[Part] | None:
     """Return the conjuncts of a filter that can hold others."""
-    return parts_of(node.recipe.condition) if isinstance(node.recipe, SelectRecipe) else None
+    return parts_of(node.recipe.condition) if type(node.recipe) is SelectRecipe else None
 
 
 def without_picks(node: PhysicalNode) -> tuple[AggregateRecipe, InputRef]:

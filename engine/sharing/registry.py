@@ -218,7 +218,7 @@ class Registry:
         recipe, over = shared.running.recipe, (class_id, logs[0])
         self._by_key.setdefault(shared.key, []).append(shared)
         self._by_operator[shared.running.id] = shared
-        if isinstance(recipe, SelectRecipe):
+        if type(recipe) is SelectRecipe:
             self._filters.setdefault(over, FilterIndex()).add(shared, recipe.condition)
         elif isinstance(recipe, ProjectRecipe):
             self._projections.setdefault(over, ProjectionIndex()).add(shared, recipe.columns)
@@ -233,7 +233,7 @@ class Registry:
         class_id, _, logs = shared.key
         recipe, over = shared.running.recipe, (class_id, logs[0])
         _leave(self._by_key, shared.key, shared)
-        if isinstance(recipe, SelectRecipe):
+        if type(recipe) is SelectRecipe:
             self._strike_out(self._filters, over, shared)
         elif isinstance(recipe, ProjectRecipe):
             self._strike_out(self._projections, over, shared)

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import EngineError
+from millstream.engine.data.hashing import FOLDED_BYTES_MAX, hash_column
 from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, DataType, list_of
 from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.sketches.contract import SynopsisKind, Values, synopsis_kind
-from millstream.engine.sketches.distinct_count import FOLDED_BYTES_MAX, HASHES_MAX, hash_column
+from millstream.engine.sketches.distinct_count import HASHES_MAX
 from millstream.engine.sketches.frequent_values import COUNTERS_MIN
 from millstream.engine.sketches.percentile import VALUES_MAX
 
