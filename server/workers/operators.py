@@ -26,12 +26,17 @@ NO_BOUND = -1, ""
 _keys = count(1)
 
 
+Part = tuple[int, int, int] | None
+"""Which split of its query an operator belongs to, and which part of how many it is; None: it is not split."""
+
+
 class Placed:
     """See `Elsewhere`. `why` says why it is in that worker, which may be another one after a move."""
 
-    def __init__(self, worker: Worker, running: RunningOperator, about: bytes, state: Buffer, why: str) -> None:
+    def __init__(self, worker: Worker, running: RunningOperator, about: bytes, state: Buffer, why: str, part: Part = None) -> None:
         self.worker = worker
         self.why = why
+        self.part = part
         self._running = running
         self._about = about
         self.installed = Installed(next(_keys), about, state)

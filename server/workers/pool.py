@@ -14,12 +14,13 @@ from typing import Any
 from millstream.engine.data.column import Column
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.language.recipes import AggregateRecipe, SinkRecipe
+from millstream.engine.language.recipes import AggregateRecipe, PartRecipe, SinkRecipe
 from millstream.engine.operators.build import kind_of
+from millstream.engine.runtime.branches import part_of
 from millstream.engine.runtime.network import Network
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 from millstream.scheduler.placement import MOVED_BYTES_MAX, Balance, Choice, GroupLoad, Move, WorkerLoad, choose
-from millstream.server.workers.operators import Placed
+from millstream.server.workers.operators import Part, Placed
 from millstream.server.workers.process import Worker, WorkerBounds, about
 from millstream.server.workers.segments import SharedSegments
 from millstream.server.workers.wire import load_kernels
@@ -50,27 +51,35 @@ class Workers:
         return self.segments.placed(columns)
 
     def place(self, operators: Sequence[RunningOperator]) -> None:
-        """Place operators that are here and idle, all in one worker: with those they are connected to, else where there is least to do."""
-        going: list[tuple[RunningOperator, bytes]] = []
+        """Place operators that are here and idle: with those they are connected to, else where there is least to do.
+
+        All go to one worker, save the parts of what is split by key, which go to different ones.
+        """
+        going: dict[Part, list[tuple[RunningOperator, bytes]]] = {}
         for running in operators:
             told = self._movable(running)
             if not isinstance(told, str):
-                going.append((running, told))
-        if not going:
-            return
-        choice = self._choose([running for running, _ in going])
-        worker = self.workers[choice.worker - 1]
-        for running, told in going:
-            state = running.logic.snapshot() if running.logic.state_fields else b""
-            running.elsewhere = Placed(worker, running, told, state, choice.why)
-        if self.on_place is not None:
-            self.on_place({running.id: worker.number for running, _ in going})
+                going.setdefault(_part(running), []).append((running, told))
+        for part, members in going.items():
+            choice = self._choose([running for running, _ in members], part)
+            worker = self.workers[choice.worker - 1]
+            for running, told in members:
+                state = running.logic.snapshot() if running.logic.state_fields else b""
+                running.elsewhere = Placed(worker, running, told, state, choice.why, part)
+            if self.on_place is not None:
+                self.on_place({running.id: worker.number for running, _ in members})
 
-    def _choose(self, going: Sequence[RunningOperator]) -> Choice:
+    def _choose(self, going: Sequence[RunningOperator], part: Part) -> Choice:
         queries = {query.node.id: query for running in going for query in self._network.queries_served(running.id)}
-        beside = {worker_of(o) for query in queries.values() for o in query.blueprint.operators if o.elsewhere is not None}
         pinned = next((query.workers for query in queries.values()), ())
-        return choose(self._worker_loads(), sorted(beside), pinned)
+        there = [o.elsewhere for query in queries.values() for o in query.blueprint.operators if isinstance(o.elsewhere, Placed)]
+        beside = {one.worker.number for one in there if one.part == part}
+        if part is None:
+            return choose(self._worker_loads(), sorted(beside), pinned)
+        allowed = [one for one in self._worker_loads() if one.number in pinned] or self._worker_loads()
+        taken = {one.worker.number for one in there if one.part is not None and one.part != part and one.part[0] == part[0]}
+        found = choose([one for one in allowed if one.number not in taken] or allowed, sorted(beside))
+        return Choice(found.worker, f"{found.why}, as part {part[1] + 1} of {part[2]}")
 
     def _worker_loads(self) -> list[WorkerLoad]:
         return [WorkerLoad(w.number, self._loads[w.number], len(w.operators)) for w in self.workers]
@@ -97,19 +106,23 @@ class Workers:
     # --- moves ---
 
     def groups(self) -> list[list[RunningOperator]]:
-        """Return the operators that are in workers, those of queries that share some together."""
+        """Return the operators that are in workers, those of queries that share some together; each part of what is split by itself."""
         found: dict[int, list[RunningOperator]] = {}
         group_of: dict[OperatorId, int] = {}
-        for number, query in enumerate(list(self._network.queries.values())):
-            members = [o for o in query.blueprint.operators if o.elsewhere is not None]
-            joined = sorted({group_of[o.id] for o in members if o.id in group_of})
-            name = joined[0] if joined else number
-            group = found.setdefault(name, [])
-            for other in joined[1:]:
-                group += found.pop(other)
-            group += [o for o in members if o.id not in group_of]
-            group_of.update((o.id, name) for o in group)
-        return [group for group in found.values() if group]
+        for query in list(self._network.queries.values()):
+            parts: dict[Part, list[RunningOperator]] = {}
+            for running in query.blueprint.operators:
+                if isinstance(running.elsewhere, Placed):
+                    parts.setdefault(running.elsewhere.part, []).append(running)
+            for members in parts.values():
+                joined = sorted({group_of[o.id] for o in members if o.id in group_of})
+                name = joined[0] if joined else len(group_of)
+                group = found.setdefault(name, [])
+                for other in joined[1:]:
+                    group += found.pop(other)
+                group += [o for o in members if o.id not in group_of]
+                group_of.update((o.id, name) for o in group)
+        return list(found.values())
 
     def move(self, move: Move) -> bool:
         """Let groups go on in another worker; return whether any did. No order may run or begin meanwhile (`Runtime.still`)."""
@@ -209,6 +222,14 @@ def started(count: int, bounds: WorkerBounds) -> tuple[list[Worker], SharedSegme
     load_kernels()
     segments = SharedSegments()
     return [Worker(number, bounds, segments) for number in range(1, count + 1)], segments
+
+
+def _part(running: RunningOperator) -> Part:
+    recipe = running.recipe if isinstance(running.recipe, PartRecipe) else None
+    if recipe is None:
+        parts = {part_of(cursor) for cursor in running.inputs}
+        recipe = parts.pop() if len(parts) == 1 else None
+    return None if recipe is None else (recipe.split, recipe.part, recipe.parts)
 
 
 def worker_of(running: RunningOperator) -> int:
