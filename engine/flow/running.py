@@ -8,9 +8,9 @@ the call before it to push.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from millstream.engine.data.allowance import BytesLeft, own, unbounded
 from millstream.engine.data.graph import OperatorId
@@ -79,16 +79,40 @@ class DoneElsewhere:
         return [(running.outputs[port], train) for port, train in self.made]
 
 
+Outcome = TypeVar("Outcome")
+Pending = Generator[None, None, Outcome]
+"""What is done in another process: begun by the first `next`, which pauses when that is at work; later ones wait for it."""
+
+
+def outcome(pending: Pending[Outcome]) -> Outcome:
+    """Wait for what another process does, begun or not; returns what came of it, and raises what it raised."""
+    while True:
+        try:
+            next(pending)
+        except StopIteration as done:
+            found: Outcome = done.value
+            return found
+
+
+class WorkPlace(Protocol):
+    """Another process: the same one for all operators that are together in it."""
+
+    number: int
+
+
 class Elsewhere(Protocol):
     """The logic of an operator at work in another process, which has its state."""
 
     @property
-    def place(self) -> object:
-        """The process: the same for all that are together."""
+    def place(self) -> WorkPlace:
+        """The process."""
         ...
 
-    def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> Sequence[DoneElsewhere | Exception | None]:
+    def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> Pending[list[DoneElsewhere | Exception | None]]:
         """Have calls of operators that are in this process done, one after the other; returns what came of each.
+
+        It is to be brought to its end once it has begun. Whoever has several begin before that takes them by the places' numbers: each has
+        a way to its process to itself until it ends, and two who wait for each other's would wait for ever.
 
         What it waits beyond the calls' own time is noted in the thread's allowance: it is nobody's cost.
 
@@ -122,7 +146,7 @@ def done_elsewhere(call: CallElsewhere) -> DoneElsewhere:
     """Have one call done where its operators are; returns what came of it. Raises what the logic raises, or why it is lost."""
     there = call.operators[-1].elsewhere
     assert there is not None
-    (done,) = there.do((call,), None)
+    (done,) = outcome(there.do((call,), None))
     assert done is not None
     if isinstance(done, Exception):
         raise done

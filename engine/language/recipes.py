@@ -206,6 +206,11 @@ class WindowRecipe(Recipe):
 
 
 @dataclass(frozen=True, slots=True)
+class FanOutRecipe(Recipe):
+    """Hand rows on as they are to the parts of a split operator: by one order, which then runs all of them at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartRecipe(SelectRecipe):
     """Keep the rows whose key is in part `part` of `parts`, for an operator that is split by key: the `split`th of its query.
 

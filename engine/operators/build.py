@@ -25,6 +25,7 @@ PANE_WINDOWS = (recipes.WindowKind.HOPPING, recipes.WindowKind.CUMULATE)
 # Where the logic stands. These take the recipe; those below it the schemas of all inputs, then of the one input, too.
 _OF_ANY_INPUT: dict[type[recipes.Recipe], str] = {
     recipes.SelectRecipe: "row_operators:Select",
+    recipes.FanOutRecipe: "row_operators:FanOut",
     recipes.PartRecipe: "row_operators:Select",
     recipes.ProjectRecipe: "row_operators:Project",
     recipes.SplitRecipe: "row_operators:Split",
@@ -61,6 +62,7 @@ _OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
 _KINDS: dict[type[recipes.Recipe], str] = {
     recipes.SelectRecipe: "select",
     recipes.PartRecipe: "select",
+    recipes.FanOutRecipe: "fan out",
     recipes.ProjectRecipe: "project",
     recipes.SplitRecipe: "split",
     recipes.UnionRecipe: "union",
@@ -81,12 +83,13 @@ _PRIORS: dict[str, tuple[float, float, float]] = {
     "window": (1.0, 50.0, 40_000.0),
     "join": (1.0, 300.0, 100_000.0),
     "distinct": (0.5, 50.0, 40_000.0),
+    "fan out": (1.0, 0.1, 5_000.0),
     "sink": (1.0, 1.0, 3_000.0),
 }
 _PRIOR_OF_OTHERS = (1.0, 100.0, 50_000.0)
 
 
-STATELESS_KINDS = ("select", "project", "split", "union")  # behind these a row of a stream still is one
+STATELESS_KINDS = ("select", "project", "split", "union", "fan out")  # behind these a row of a stream still is one
 
 
 def kind_of(recipe: recipes.Recipe) -> str:

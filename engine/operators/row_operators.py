@@ -22,6 +22,7 @@ from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.expressions.kernel import EvaluationContext, Kernel
 from millstream.engine.language.recipes import (
     EVENT_TIME,
+    FanOutRecipe,
     KeyMergeRecipe,
     ProjectRecipe,
     SelectRecipe,
@@ -148,6 +149,19 @@ class Union(Operator):
             return trains[0].replace_columns(self.schemas[0], [trains[0].slot(i) for i in range(len(self.schemas[0]))])
         order = np.argsort(np.concatenate([t.seq.array() for t in trains]), kind="stable")
         return merge_trains(trains, self.schemas[0], order)
+
+
+class FanOut(Operator):
+    """Stateless; the rows are not looked at."""
+
+    stateful = False
+
+    def __init__(self, recipe: FanOutRecipe) -> None:
+        super().__init__([recipe.schema])
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Hand on."""
+        out.emit(inputs[0])
 
 
 class KeyMerge(Union):

@@ -140,7 +140,7 @@ class _Chain:
                 keys = picked
             self._steps.append(ref.node)
             (ref,) = ref.node.inputs
-        self._below, self._keys = ref, keys
+        self._below, self._keys = InputRef(PhysicalNode(recipes.FanOutRecipe(_schema_of(ref)), (ref,))), keys
 
     def part(self, split: int, part: int, parts: int) -> InputRef:
         """Return one part of the rows, with the arrival number as the last column."""

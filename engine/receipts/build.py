@@ -138,7 +138,14 @@ class SharedKeeper:
                 del self._layers[number]
 
 
-_CARRIED_BY_TRAINS = (recipes.SelectRecipe, recipes.ProjectRecipe, recipes.SplitRecipe, recipes.UnnestRecipe, recipes.SinkRecipe)
+_CARRIED_BY_TRAINS = (
+    recipes.SelectRecipe,
+    recipes.ProjectRecipe,
+    recipes.SplitRecipe,
+    recipes.FanOutRecipe,
+    recipes.UnnestRecipe,
+    recipes.SinkRecipe,
+)
 
 
 def lineages_of(recipe: recipes.Recipe, inputs: Sequence[int]) -> int:

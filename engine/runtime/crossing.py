@@ -25,9 +25,12 @@ from millstream.engine.flow.running import (
     ALL_ROWS,
     CallElsewhere,
     DoneElsewhere,
+    Elsewhere,
     Made,
     OperatorCall,
+    Pending,
     RunningOperator,
+    outcome,
     pass_to_sinks,
 )
 from millstream.engine.runtime.executor import StepCounts
@@ -35,6 +38,7 @@ from millstream.engine.runtime.network import Network
 from millstream.engine.runtime.side_rows import pass_side_rows
 
 Clock = Callable[[], int]
+Came = DoneElsewhere | Exception | None
 
 
 class Books(Protocol):
@@ -82,6 +86,29 @@ class UnderWay:
     piece: Piece
     call: CallElsewhere
     begun: Begun | OperatorCall
+
+
+class _Begun:
+    """Calls that a process is at work on, unless they failed at once."""
+
+    def __init__(self, pending: Pending[list[Came]], calls: int) -> None:
+        self._pending, self._calls = pending, calls
+        self._found: list[Came] | None = None
+        try:
+            next(pending)
+        except StopIteration as done:
+            self._found = done.value
+        except Exception as error:
+            self._found = [error] * calls
+
+    def outcome(self) -> list[Came]:
+        """Return what came of each."""
+        if self._found is not None:
+            return self._found
+        try:
+            return outcome(self._pending)
+        except Exception as error:
+            return [error] * self._calls
 
 
 class Crossing:
@@ -143,21 +170,19 @@ class Crossing:
         return under_way, left
 
     def _exchange(self, under_way: Sequence[UnderWay], budget_ns: int | None) -> list[Piece]:
-        """Have calls done, and finish them; return the pieces that were not begun there."""
-        by_place: dict[int, list[UnderWay]] = {}
+        """Have calls done, in all processes at once, and finish them; return the pieces that were not begun there."""
+        by_place: dict[int, tuple[Elsewhere, list[UnderWay]]] = {}
         for way in under_way:
             there = way.call.operators[-1].elsewhere
             assert there is not None
-            by_place.setdefault(id(there.place), []).append(way)
+            by_place.setdefault(there.place.number, (there, []))[1].append(way)
+        begun = [
+            (ways, _Begun(there.do([way.call for way in ways], budget_ns), len(ways)))
+            for _, (there, ways) in sorted(by_place.items(), key=lambda one: one[0])
+        ]
         late: list[Piece] = []
-        for ways in by_place.values():
-            there = ways[0].call.operators[-1].elsewhere
-            assert there is not None
-            try:
-                done = there.do([way.call for way in ways], budget_ns)
-            except Exception as error:
-                done = [error] * len(ways)
-            for way, one in zip(ways, done, strict=True):
+        for ways, one_place in begun:
+            for way, one in zip(ways, one_place.outcome(), strict=True):
                 if one is None:
                     self._undo(way)
                     late.append(way.piece)

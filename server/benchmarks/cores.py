@@ -43,19 +43,25 @@ BOUNDS = WorkerBounds(memory_bytes_max=1 << 30, step_s_max=0.0)
 
 
 class Workload:
-    """Queries over one stream, and its rows. `queries` are statements, or plans."""
+    """Queries over one stream, and its rows. `queries` are statements, or plans. With `splits` each worker has a part of each, by key."""
 
-    def __init__(self, name: str, stream: str, definition: str, queries: Sequence[Any], batches: Sequence[Any]) -> None:
+    def __init__(
+        self, name: str, stream: str, definition: str, queries: Sequence[Any], batches: Sequence[Any], splits: bool = False
+    ) -> None:
         self.name = name
         self.stream = stream
         self.definition = definition
         self.queries = queries
         self.batches = batches
+        self.splits = splits
         self.rows = sum(batch.num_rows for batch in batches)
 
 
 def benchmark(kit: Kit) -> Iterator[Figures]:
-    """Eight chains, eight windows, a hundred windows, forty different queries, all unshared, with one worker and with two."""
+    """Eight chains, eight windows, a hundred windows, forty different queries, all unshared, with one worker and with two.
+
+    Then single queries which two workers have a half of each: a window, one of medians, a join.
+    """
     for workload in _workloads(kit):
         yield from _measured(kit, workload)
 
@@ -70,6 +76,16 @@ def _workloads(kit: Kit) -> Iterator[Workload]:
     hundred = [sharing._select(shape) for shape in sharing.shapes(HUNDRED)]
     yield Workload("cores-hundred", "sharing_in", sharing.STREAM, hundred, sharing._trains(few))
     yield Workload("cores-mix", name, stream, list(_mixed(name)), kit.chain_trains(few, TRAIN))
+
+    yield Workload("cores-split-window", windowed, its_stream, [select], kit.window_trains(rows), splits=True)
+    medians = (
+        f"SELECT key, MEDIAN(price) AS middle, COUNT(DISTINCT b) AS different FROM {name} [RANGE 10 SECONDS SLIDE 1 SECOND] GROUP BY key"
+    )
+    yield Workload("cores-split-medians", name, stream, [medians], kit.chain_trains(few, TRAIN), splits=True)
+    join = (
+        f"SELECT x.ts, x.price FROM {name} AS x JOIN {name} AS y ON x.key = y.key WITHIN 1 MILLISECOND WHERE x.price > 99 AND y.price < 1"
+    )
+    yield Workload("cores-split-join", name, stream, [join], kit.chain_trains(few, TRAIN), splits=True)
 
 
 def _mixed(stream: str) -> Iterator[str]:
@@ -104,6 +120,7 @@ class Server:
         self.host.execute(workload.definition, Context())
         for number, query in enumerate(workload.queries):
             if isinstance(query, str):
+                query = f"{query} WITH (split = {workers})" if workload.splits and workers > 1 else query
                 self.host.execute(query, Context(name=f"q{number}"))
             else:
                 submit(self.host, Submission(plan=query, name=f"q{number}"), self)

@@ -71,8 +71,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the server ends this process
     die_with_the_server(told["lifeline"])
     os.dup2(2, 1)
-    from millstream.server.lean import keep_pandas_out
+    from millstream.server.lean import keep_freed, keep_pandas_out
 
+    keep_freed()
     keep_pandas_out()
     from millstream.engine.operators import build  # noqa: F401  before the memory is bounded
 

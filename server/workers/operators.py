@@ -11,7 +11,7 @@ from millstream.engine.data import limits
 from millstream.engine.data.allowance import own, unbounded
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
-from millstream.engine.flow.running import CallElsewhere, DoneElsewhere, RunningOperator
+from millstream.engine.flow.running import CallElsewhere, DoneElsewhere, Pending, RunningOperator
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 from millstream.engine.state.forms import Buffer
 from millstream.server.workers.process import Answer, Asked, Installed, KeptCall, Telling, Worker
@@ -50,11 +50,11 @@ class Placed:
         """The worker."""
         return self.worker
 
-    def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> list[DoneElsewhere | Exception | None]:
+    def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> Pending[list[DoneElsewhere | Exception | None]]:
         """Have the worker do calls of operators that it has."""
         under_way = [_under_way(call) for call in calls]
         began_ns = time.perf_counter_ns()
-        answers = self.worker.ask_all([one.asked for one in under_way], budget_ns)
+        answers = yield from self.worker.ask_all([one.asked for one in under_way], budget_ns)
         allowance = own()
         if allowance is not None:
             at_work_ns = sum(answer.cost_ns for answer in answers if isinstance(answer, Answer))

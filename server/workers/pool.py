@@ -14,7 +14,7 @@ from typing import Any
 from millstream.engine.data.column import Column
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.language.recipes import AggregateRecipe, PartRecipe, SinkRecipe
+from millstream.engine.language.recipes import AggregateRecipe, FanOutRecipe, KeyMergeRecipe, PartRecipe, SinkRecipe
 from millstream.engine.operators.build import kind_of
 from millstream.engine.runtime.branches import part_of
 from millstream.engine.runtime.network import Network
@@ -89,6 +89,10 @@ class Workers:
         logic = running.logic
         if isinstance(running.recipe, SinkRecipe):
             return "results leave from here"
+        if isinstance(running.recipe, FanOutRecipe):
+            return "it hands rows on as they are"
+        if isinstance(running.recipe, KeyMergeRecipe):
+            return "the parts that it merges are in several workers"
         if any(q.sheds for q in self._network.queries_served(running.id)):
             return "rows of its class may be shed"
         if isinstance(logic, SharedAggregate) and logic.late_rule is not None:

@@ -30,6 +30,7 @@ from millstream.engine.data.chunks import ROWS_PLACED_MIN
 from millstream.engine.data.errors import BoundReached, EngineError, InvalidDefinition, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
+from millstream.engine.flow.running import Pending, outcome
 from millstream.server.errors import TooMany
 from millstream.server.functions.processes import cpu_used_s, end, spawn
 from millstream.server.workers.channel import Channel, TooLarge
@@ -191,10 +192,13 @@ class Incarnation:
         self._told_segments = ToldSegments(self.ways)
         self.segments = MappedSegments(self.ways)
 
-    def exchange(self, channel: Channel, asked: Sequence[Asked], drops: list[int], shared: SharedSegments, budget_ns: int | None) -> Reader:
-        """Send a request and return the answer. Died when the process ends before that, or is ended for the time it takes."""
+    def exchange(
+        self, channel: Channel, asked: Sequence[Asked], drops: list[int], shared: SharedSegments, budget_ns: int | None
+    ) -> Pending[Reader]:
+        """Send a request, pause, return the answer. Died when the process ends before that, or is ended for the time it takes."""
         with self._sending:
             self._send(channel, asked, drops, shared, budget_ns)
+        yield
         poll = select.poll()
         poll.register(channel.answered, select.POLLIN)
         poll.register(self.end, select.POLLIN)
@@ -329,16 +333,16 @@ class Worker:
 
     def ask(self, operators: Sequence[Installed], compose: Compose) -> Answer:
         """Have one call answered that concerns these operators. Raises what the worker raised, WorkerLost where the call is at fault."""
-        (answer,) = self.ask_all((Asked(operators, compose),), None)
+        (answer,) = outcome(self.ask_all((Asked(operators, compose),), None))
         if isinstance(answer, Exception):
             raise answer
         assert answer is not None
         return answer
 
-    def ask_all(self, asked: Sequence[Asked], budget_ns: int | None) -> list[Answer | Exception | None]:
+    def ask_all(self, asked: Sequence[Asked], budget_ns: int | None) -> Pending[list[Answer | Exception | None]]:
         """Have calls answered, one after the other; returns of each what the worker said or raised, or why its operator is lost.
 
-        None: it was not begun, as those before it took longer than the budget or made too much.
+        None: it was not begun, as those before it took longer than the budget or made too much. It pauses once the worker is at work.
         """
         running_deaths: Counter[int] = Counter()
         found: list[Answer | Exception | None] = [None] * len(asked)
@@ -354,13 +358,13 @@ class Worker:
                 return found
             alive = self._alive
             try:
-                answers = self._asked(alive, [asked[n] for n in wanted], budget_ns)
+                answers = yield from self._asked(alive, [asked[n] for n in wanted], budget_ns)
             except TooLarge as error:
                 if len(wanted) == 1:
                     found[wanted[0]] = StepFailed(f"{error} would go to its worker")
                 else:
                     for number in wanted:
-                        (found[number],) = self.ask_all((asked[number],), None)
+                        (found[number],) = yield from self.ask_all((asked[number],), None)
                 return found
             except Died as died:
                 self._forget(alive)
@@ -376,7 +380,7 @@ class Worker:
                 return found
         raise WorkerLost(f"worker {self.number} has ended {DEATHS_MAX} times before a step could run")
 
-    def _asked(self, alive: Incarnation, asked: Sequence[Asked], budget_ns: int | None) -> list[Answer | Exception | None]:
+    def _asked(self, alive: Incarnation, asked: Sequence[Asked], budget_ns: int | None) -> Pending[list[Answer | Exception | None]]:
         with alive.channel() as channel:
             if alive is not self._alive:
                 raise Died(0)
@@ -384,7 +388,7 @@ class Worker:
             while self._dropped:
                 drops.append(self._dropped.popleft())
             try:
-                reader = alive.exchange(channel, asked, drops, self._segments, budget_ns)
+                reader = yield from alive.exchange(channel, asked, drops, self._segments, budget_ns)
             except TooLarge:
                 self._dropped.extend(drops)
                 raise
@@ -464,7 +468,7 @@ class Worker:
     def _have_done(self, alive: Incarnation, one: Installed, compose: Compose) -> None:
         """Have a worker that starts anew do something again."""
         with alive.channel() as channel:
-            reader = alive.exchange(channel, (Asked((one,), compose),), [], self._segments, None)
+            reader = outcome(alive.exchange(channel, (Asked((one,), compose),), [], self._segments, None))
         answer = self._answer(alive, reader, *reader.body[0][0])
         if isinstance(answer, Exception):
             raise answer

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
 from millstream.server.run.embedded import Replay, run_replay
 
-from tests.property.oracle.scenario import Scenario, Way, random_way
-from tests.property.oracle.shapes import SHAPES, failing
+from tests.property.oracle.scenario import Scenario
 
 REFUSED = "option split: this query cannot be split by key, as "
 

@@ -14,6 +14,7 @@ from millstream.engine.data.allowance import CutAt, TooMuchAtOnce
 from millstream.engine.data.errors import BoundReached
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import Step
+from millstream.engine.flow.running import Pending, outcome
 from millstream.server.workers import process
 from millstream.server.workers.desk import Desk
 from millstream.server.workers.pool import Workers
@@ -72,7 +73,8 @@ class Here:
 
             self.desk._built = spoilt  # type: ignore[method-assign]
 
-    def ask_all(self, asked: Sequence[Asked], budget_ns: int | None) -> list[Any]:
+    def ask_all(self, asked: Sequence[Asked], budget_ns: int | None) -> Pending[list[Any]]:
+        yield
         writer, calls = Writer(), []
         for one in asked:
             fresh = [installed for installed in one.operators if installed.at != 1]
@@ -96,7 +98,7 @@ class Here:
         return answers
 
     def ask(self, operators: Any, compose: Any) -> Any:
-        (answer,) = self.ask_all((Asked(operators, compose),), None)
+        (answer,) = outcome(self.ask_all((Asked(operators, compose),), None))
         return answer
 
     def keep(self, one: Installed, call: KeptCall, answer: Answer) -> None:
