@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, mask_from_arrow
 from millstream.engine.data.column import Column, Index, Mask, null_column, numpy_dtype
-from millstream.engine.data.hashing import parts_by_key
 from millstream.engine.data.types import BOOLEAN, DataType, Kind
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.comparison import comparison_core, pair_test
@@ -161,6 +160,8 @@ def _tested_where_open(all_needed: bool, mask: Mask, right: Predicate, rows: Ker
 
 def build_key_part(call: Call, compiler: Compiler) -> Kernel:
     """Whether a row's key is in part `options[0]` of `options[1]`; for the planner alone (`plan/splitting.py`)."""
+    from millstream.engine.data.hashing import parts_by_key  # few queries are split
+
     keys = [compiler.kernel(argument) for argument in call.arguments]
     part, parts = call.options
 

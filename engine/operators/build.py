@@ -63,6 +63,7 @@ _KINDS: dict[type[recipes.Recipe], str] = {
     recipes.SelectRecipe: "select",
     recipes.PartRecipe: "select",
     recipes.FanOutRecipe: "fan out",
+    recipes.KeyMergeRecipe: "key merge",
     recipes.ProjectRecipe: "project",
     recipes.SplitRecipe: "split",
     recipes.UnionRecipe: "union",

@@ -263,6 +263,8 @@ def explain(planned: PlannedQuery) -> str:
     lines = ["Logical plan", *_indented(plan_lines(planned.logical.root))]
     lines += ["Rewrites", f"  {', '.join(planned.applied) or 'none applied'}"]
     lines += ["Operators", *_indented(physical_lines(planned))]
+    if planned.physical.splits:
+        lines += ["Split", *_indented(list(planned.physical.splits))]
     lines += ["State", *_indented(state_lines(planned.physical))]
     if planned.functions:
         lines += ["Functions", *_indented([f.promise for f in planned.functions])]

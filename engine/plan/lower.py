@@ -20,7 +20,6 @@ from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.logical import walk_plan
 from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.plan.rules.rewriting import substituted
-from millstream.engine.plan.splitting import split_by_key
 from millstream.engine.plan.windows import PER_WINDOW, fuse, window_below
 
 
@@ -90,11 +89,12 @@ def lower(query: logical.LogicalQuery) -> PhysicalQuery:
         root = _kept(root, query.root)
     if query.options.materialized and not isinstance(query.root, logical.KeptRows):  # which keeps the rows itself
         root = InputRef(PhysicalNode(recipes.StandingRowsRecipe(query.root.schema), (root,)))
-    node, notes = root.node, query.notes
+    node, splits = root.node, tuple[str, ...]()
     if query.options.split > 1:
-        node, told = split_by_key(node, query.options.split)
-        notes = (*notes, *told)
-    return PhysicalQuery(node, query.root.schema, query.emit, query.options, query.change_kind, notes)
+        from millstream.engine.plan.splitting import split_by_key  # few are
+
+        node, splits = split_by_key(node, query.options.split)
+    return PhysicalQuery(node, query.root.schema, query.emit, query.options, query.change_kind, query.notes, splits)
 
 
 def _kept(reference: InputRef, node: logical.Node) -> InputRef:

@@ -88,7 +88,8 @@ class PhysicalQuery:
     """A whole query: its root (whose rows are the answer), output schema, emission, options.
 
     `schema` is the root's output schema; every column of it is shown. `change_kind` is the position of the `op` column ('+'/'-') when the
-    answer is a change log, else None. `notes` are sentences for EXPLAIN (such as state without a bound).
+    answer is a change log, else None. `notes` are sentences for EXPLAIN (such as state without a bound), `splits` those that say what is
+    split by key.
     """
 
     root: PhysicalNode | SourceNode
@@ -97,3 +98,4 @@ class PhysicalQuery:
     options: QueryOptions = field(default_factory=QueryOptions)
     change_kind: int | None = None
     notes: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()

@@ -40,7 +40,6 @@ from millstream.engine.plan.rules import (
     projection_pruning,
     selection_reordering,
 )
-from millstream.engine.plan.splitting import check_split
 from millstream.engine.plan.state import unbounded_state
 
 Source = str | SelectQuery | SelectStatement | Mapping[str, Any]
@@ -258,6 +257,8 @@ def _planned(source: Source, catalog: Catalog, options: PlanOptions, text: str |
     check_size(bound.root, physical.root)
     check_history(physical)
     if physical.options.split > 1:
+        from millstream.engine.plan.splitting import check_split
+
         check_split(physical.root, catalog)
     notes = (*physical.notes, *unbounded_state(physical))
     called = tuple(functions.called.values())

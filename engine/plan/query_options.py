@@ -48,7 +48,6 @@ from millstream.engine.plan.logical import (
 )
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, QueryOptions, ShedBy, SourceNode
 from millstream.engine.plan.scope import Scope
-from millstream.engine.plan.splitting import PARTS_MAX
 from millstream.engine.plan.steps import is_append_only_change
 from millstream.engine.plan.windows import window_below
 
@@ -80,6 +79,9 @@ def check_shedding(options: QueryOptions, node: Node, catalog: Catalog) -> None:
             f"shed_by says which rows of a class that may be shed fall first, and class {options.class_name} is never shed",
             hint="CREATE CLASS name PRIORITY n SHED, and WITH (class = 'name')",
         )
+    if options.split > 1 and catalog.query_class(options.class_name).may_shed:
+        hint = "leave the option out, or give the query another class"
+        raise Unsupported(f"option split is not for queries of a class that may be shed, as {options.class_name} is", hint=hint)
     if options.scale_up and options.shed_by is not None:
         raise InvalidDefinition("scale_up needs rows that are shed by chance, and shed_by chooses them", hint="leave one of the two out")
     if options.scale_up:
@@ -161,6 +163,7 @@ OPTION_NAMES = (
 )
 _QOS_POINT = re.compile(r"\s*([0-9.]+\s*[A-Za-zµ]+)\s*:\s*([0-9.]+)\s*")
 _NS_PER_US = 1_000
+PARTS_MAX = 64
 
 
 def query_options(
@@ -178,6 +181,8 @@ def query_options(
             raise
     check_shedding(options, node, catalog)
     _check_kept(options, node)
+    if options.split > 1 and (options.history or options.archive):
+        raise Unsupported("option split is not for queries that begin with a history", hint="leave one of the two out")
     if options.archive_from_us is not None and not options.archive:
         raise InvalidDefinition("history_from says where the history begins, and none is asked for", hint="add history = 'archive'")
     return options

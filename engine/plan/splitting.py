@@ -16,14 +16,16 @@ from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema, StreamDefinition
 from millstream.engine.data.types import BIGINT, BOOLEAN
-from millstream.engine.expressions.ir import Call, ColumnRef
+from millstream.engine.expressions.bounds import may_fail
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, walk
+from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.language import recipes
 from millstream.engine.language.recipes import AggregateRecipe, JoinKind, JoinRecipe, OverRecipe, PartRecipe, ProjectRecipe, WindowKind
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
+from millstream.engine.plan.rules.rewriting import substituted
 
-PARTS_MAX = 64
 ARRIVAL = "arrival number"  # no name of a query's own has a space without being quoted, and none is asked for by it
 _WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE, WindowKind.SESSION)
 
@@ -70,7 +72,7 @@ def check_split(root: PhysicalNode | SourceNode, catalog: Catalog) -> None:
             )
         if found.time.idle_flush:
             raise Unsupported(
-                f"option split: this query cannot be split by key, as {source.stream} closes windows when it is idle (IDLE FLUSH)",
+                f"option split: this query cannot be split by key, as {source.stream} closes windows when it is idle (FLUSH)",
                 hint="leave the option out",
             )
 
@@ -124,30 +126,28 @@ class _Splitting:
 class _Chain:
     """The selections and projections between an operator and its stream, of which a part of the rows is to go through a copy.
 
-    The rows of other keys are dropped at the bottom, or above the projection that computes a key.
+    The rows of other keys are dropped at the bottom, or above the projection that computes a key, where that may fail (K8).
     """
 
     def __init__(self, ref: InputRef, keys: Sequence[int]) -> None:
         self._schema = _schema_of(ref)
         self.names = [self._schema.fields[key].name for key in keys]
         self._steps: list[PhysicalNode] = []
+        self._keys: tuple[Expression, ...] = tuple(ColumnRef(self._schema.fields[key].type, key) for key in keys)
         while isinstance(ref.node, PhysicalNode):
             if isinstance(ref.node.recipe, ProjectRecipe):
-                columns = [ref.node.recipe.columns[key] for key in keys]
-                picked = [c.position for c in columns if isinstance(c, ColumnRef)]
-                if len(picked) < len(columns):
+                below = tuple(substituted(key, ref.node.recipe.columns) for key in self._keys)
+                if any(map(may_fail, below)) or any(user_function_of(part) for key in below for part in walk(key)):
                     break
-                keys = picked
+                self._keys = below
             self._steps.append(ref.node)
             (ref,) = ref.node.inputs
-        self._below, self._keys = InputRef(PhysicalNode(recipes.FanOutRecipe(_schema_of(ref)), (ref,))), keys
+        self._below = InputRef(PhysicalNode(recipes.FanOutRecipe(_schema_of(ref)), (ref,)))
 
     def part(self, split: int, part: int, parts: int) -> InputRef:
         """Return one part of the rows, with the arrival number as the last column."""
-        schema = _schema_of(self._below)
-        arguments = tuple(ColumnRef(schema.fields[key].type, key, schema.fields[key].name) for key in self._keys)
-        condition = Call(BOOLEAN, "key_part", arguments, (part, parts))
-        made = PhysicalNode(PartRecipe(schema, condition, split, part, parts), (self._below,))
+        condition = Call(BOOLEAN, "key_part", self._keys, (part, parts))
+        made = PhysicalNode(PartRecipe(_schema_of(self._below), condition, split, part, parts), (self._below,))
         for step in reversed(self._steps):
             made = replace(step, inputs=(InputRef(made),))
         arrival = Call(BIGINT, "arrival", ())

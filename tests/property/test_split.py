@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import pytest
 from millstream.server.run.embedded import Replay, run_replay
 
-from tests.property.oracle.scenario import Scenario
+from tests.property.oracle.scenario import Scenario, random_way
+from tests.property.oracle.shapes import SHAPES, failing
 
 REFUSED = "option split: this query cannot be split by key, as "
+SPLIT = ("windows", "local_time", "joins", "overs", "gaps", "nested", "bytes_and_times", "ordered_aggregates", "window_subqueries")
 
 
 def split(scenario: Scenario, parts: int) -> int:
@@ -24,3 +28,14 @@ def split(scenario: Scenario, parts: int) -> int:
             scenario.queries[place] = replace(query, sql=sql)
             count += 1
     return count
+
+
+@pytest.mark.parametrize("shape", SPLIT)
+def test_split_queries_answer_as_the_oracle_says(shape: str, seed: int) -> None:
+    choice, found = random.Random(seed), 0
+    for number in range(3):
+        scenario = SHAPES[shape](seed + number)
+        found += split(scenario, choice.randint(2, 4))
+        wrong = failing(scenario, random_way(choice, rewrites=True))
+        assert not wrong, wrong
+    assert found, "nothing was split"

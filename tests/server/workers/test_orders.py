@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from millstream.engine.data.work import Step
 from millstream.engine.flow.running import Pending, outcome
 from millstream.server.workers import process
 from millstream.server.workers.desk import Desk
-from millstream.server.workers.pool import Workers
+from millstream.server.workers.pool import Workers, worker_of
 from millstream.server.workers.process import Answer, Asked, Installed, KeptCall, StepFailed, Telling, Worker, WorkerBounds
 from millstream.server.workers.segments import SharedSegments
 from millstream.server.workers.wire import Reader, Writer
@@ -269,6 +270,39 @@ def test_what_a_part_raises_ends_its_query_behind_the_results_of_those_before(se
     assert {name: rows for name, rows in found.items() if name != "sessions"} == {n: r for n, r in whole.items() if n != "sessions"}
     assert 0 < len(found["sessions"]) < len(whole["sessions"])
     assert found["sessions"] == whole["sessions"][: len(found["sessions"])]
+
+
+def test_the_parts_of_a_split_query_are_in_different_workers_which_are_asked_at_once(seed: int) -> None:
+    workers, log = [Here(), Here()], list[tuple[str, int]]()
+    for number, worker in enumerate(workers, 1):
+        worker.number = number
+        worker.ask_all = partial(_noted, worker.ask_all, log, number)  # type: ignore[method-assign]
+    split, whole = SqlEngine(STREAM), SqlEngine(STREAM)
+    there: Any = workers
+    pool = Workers(split.network, there, SharedSegments(0))
+    text = QUERIES["panes"]
+    delta = split.select(f"{text} WITH (split = 2)", "windows")
+    whole.select(text, "windows")
+    placed = [pool.why(operator) for operator in delta.query.operators]
+    assert {why.rpartition(", as ")[2] for why in placed if " part " in why} == {"part 1 of 2", "part 2 of 2"}
+    assert [len(group) for group in pool.groups() if worker_of(group[0]) == 1 and group[0].elsewhere.part is not None]
+    for rows in batches(random.Random(seed)):
+        split.put("s", rows)
+        whole.put("s", rows)
+        split.run_order(*map(Step, delta.query.operators))
+    assert [("asked", 1), ("asked", 2)] in [log[place : place + 2] for place in range(len(log))], "one worker waited for the other"
+    for engine in (split, whole):
+        engine.end("s")
+        engine.work()
+    assert split.rows("windows") == whole.rows("windows")
+    assert split.rows("windows")
+
+
+def _noted(ask_all: Any, log: list[tuple[str, int]], number: int, asked: Any, budget_ns: Any) -> Pending[list[Any]]:
+    log.append(("asked", number))
+    found = yield from ask_all(asked, budget_ns)
+    log.append(("done", number))
+    return found
 
 
 assert Worker.ask_all  # what `Here` stands for

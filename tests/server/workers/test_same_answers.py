@@ -11,6 +11,7 @@ from millstream.server.run.embedded import Replay, run_replay
 
 from tests.property.oracle.scenario import Scenario, Way, rows_of, summed
 from tests.property.oracle.shapes import SHAPES, failing
+from tests.property.test_split import split
 from tests.support.worker_pools import Pool, kills, moves, replays_served_by
 
 
@@ -81,3 +82,17 @@ def test_groups_that_move_and_workers_that_are_killed_change_no_answer(shape: st
     assert not wrong, wrong
     assert len(moved) > 3
     assert sum(sum(one.moves) for one in served) == len(moved)
+
+
+@pytest.mark.parametrize("shape", ["windows", "joins", "overs"])
+def test_split_queries_whose_parts_move_and_whose_workers_are_killed_answer_as_whole_ones(shape: str, seed: int) -> None:
+    pool, choice, number = Pool(3), random.Random(seed), seed
+    try:
+        while not split(scenario := scenario_of(shape, number, 6), 3):
+            number += 1
+        with replays_served_by(pool, 3) as served, moves(choice, served, every=4) as moved, kills(choice, most=2, every=30):
+            wrong = failing(scenario, Way(1, workers=3))
+    finally:
+        pool.close()
+    assert not wrong, wrong
+    assert moved
