@@ -82,9 +82,8 @@ def _workloads(kit: Kit) -> Iterator[Workload]:
         f"SELECT key, MEDIAN(price) AS middle, COUNT(DISTINCT b) AS different FROM {name} [RANGE 10 SECONDS SLIDE 1 SECOND] GROUP BY key"
     )
     yield Workload("cores-split-medians", name, stream, [medians], kit.chain_trains(few, TRAIN), splits=True)
-    join = (
-        f"SELECT x.ts, x.price FROM {name} AS x JOIN {name} AS y ON x.key = y.key WITHIN 1 MILLISECOND WHERE x.price > 99 AND y.price < 1"
-    )
+    pairs = f"FROM {name} AS x JOIN {name} AS y ON x.key = y.key WITHIN 20 MILLISECONDS"
+    join = f"SELECT x.ts, x.price {pairs} WHERE x.price + y.price < 10.0"
     yield Workload("cores-split-join", name, stream, [join], kit.chain_trains(few, TRAIN), splits=True)
 
 

@@ -135,6 +135,8 @@ CASES: Mapping[str, str] = {
     "nested_join": f"SELECT x.p AS p, y.q AS q, x.j AS j FROM {NESTED} x JOIN {NESTED} y ON x.g = y.g WITHIN 6 MICROSECONDS",
     "nested_keys": f"SELECT p, q, j, COUNT(*) AS n FROM {NESTED} {TUMBLING} GROUP BY p, q, j",
     "unnest": f"SELECT item, COUNT(*) AS n FROM s {TUMBLING}, UNNEST(ARRAY[k, i]) AS u(item) GROUP BY item",
+    "split": f"SELECT t, k, SUM(v) AS n, MEDIAN(w) AS m FROM s {HOPPING} GROUP BY t, k WITH (split = 3)",
+    "split_join": "SELECT s.t AS t, s.v AS a, r.w AS b FROM s JOIN r ON s.k = r.k WITHIN 6 MICROSECONDS WITH (split = 2)",
     "two_steps": f"SELECT a, COUNT(*) AS n FROM (SELECT k, COUNT(*) AS a FROM s {TUMBLING} GROUP BY k) {TUMBLING} GROUP BY a",
 }
 SHARED = {

@@ -32,7 +32,10 @@ TEXTS: tuple[tuple[str, str | None], ...] = (
     ("SELECT k, v, src, n FROM a WHERE v > 2", None),
     ("SELECT k, v + 1 AS w, n FROM b", None),
     ("SELECT window_end, k, COUNT(*) AS c, SUM(v) AS total FROM a [RANGE 4 SECONDS SLIDE 4 SECONDS] GROUP BY k", None),
-    ("SELECT window_end, k, COUNT(*) AS c, MAX(v) AS high FROM a [RANGE 6 SECONDS SLIDE 2 SECONDS] GROUP BY k", None),
+    (
+        "SELECT window_end, k, COUNT(*) AS c, MAX(v) AS high FROM a [RANGE 6 SECONDS SLIDE 2 SECONDS] GROUP BY k WITH (split = 2)",
+        "SELECT window_end, k, COUNT(*) AS c, MAX(v) AS high FROM a [RANGE 6 SECONDS SLIDE 2 SECONDS] GROUP BY k",
+    ),
     ("SELECT window_end, AVG(v) AS mean, COUNT(*) AS c FROM b [RANGE 5 SECONDS SLIDE 5 SECONDS] WHERE v < 8", None),
     ("SELECT k, COUNT(*) AS c, SUM(v) AS total FROM b [RANGE 3 SECONDS] GROUP BY k", None),
     ("SELECT k, COUNT(*) AS c, MIN(v) AS least FROM b [SESSION 2 SECONDS] GROUP BY k", None),
