@@ -26,7 +26,7 @@ from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.plan.rules.rewriting import substituted
 
-ARRIVAL = "arrival number"  # no name of a query's own has a space without being quoted, and none is asked for by it
+ARRIVAL = "arrival number"  # a name for people: columns are found by position
 _WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE, WindowKind.SESSION)
 
 
