@@ -12,13 +12,22 @@ from functools import lru_cache
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.engine.language.parse import parse_script, placed_in_script
-from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateQuery, CreateStream, SelectStatement, Statement
+from millstream.engine.language.statements import (
+    CreateClass,
+    CreateDerivedStream,
+    CreateQuery,
+    CreateStream,
+    Option,
+    SelectStatement,
+    Statement,
+)
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
-from millstream.engine.plan.plan import PlannedQuery, derived_stream, plan_select
+from millstream.engine.plan.plan import PlannedQuery, PlanOptions, derived_stream, plan_select
 from millstream.feeder.errors import SourceError
 from millstream.protocol.values.mapping import ColumnMap, column_maps
 
+WHOLE = PlanOptions(overrides=(Option("split", 1),))  # Spark cuts queries by key itself
 SCRIPTS_KEPT_MAX = 16
 Node = PhysicalNode | SourceNode
 
@@ -87,14 +96,14 @@ class _Reading:
                 self.catalog.add(definition)
                 self.script.streams[definition.name] = definition
         elif isinstance(statement, CreateDerivedStream):
-            planned = plan_select(statement.query, self.catalog, text=statement.text)
+            planned = plan_select(statement.query, self.catalog, options=WHOLE, text=statement.text)
             self.catalog.add(derived_stream(statement.name, planned))
             self.derived[statement.name] = self._inlined(planned.physical.root)
         elif isinstance(statement, SelectStatement):
             self.bare += 1
-            self._query(f"q{self.bare}", plan_select(statement, self.catalog))
+            self._query(f"q{self.bare}", plan_select(statement, self.catalog, options=WHOLE))
         elif isinstance(statement, CreateQuery):
-            self._query(statement.name, plan_select(statement.query, self.catalog, text=statement.text))
+            self._query(statement.name, plan_select(statement.query, self.catalog, options=WHOLE, text=statement.text))
         elif not isinstance(statement, CreateClass):
             self.script.whole = f"{_words(statement)} acts on the whole script"
         else:

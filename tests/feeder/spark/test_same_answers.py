@@ -178,6 +178,13 @@ def test_items_and_keys_of_nested_values(query: str, tmp_path: Path) -> None:
     check_same(on(LocalSession(), text + query, inputs, 7), want, query)
 
 
+def test_a_query_that_is_split_by_key_is_cut_as_a_whole_one_is() -> None:
+    window = "SELECT k, COUNT(*) AS n, SUM(x) AS total FROM a [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY k"
+    text = CREATE.format(name="a", delay="")
+    whole, split = (read_script(f"{text}{window}{option}").queries[0].root for option in ("", " WITH (split = 3)"))
+    assert split == whole
+
+
 def test_every_operator_has_a_name() -> None:
     def below(kind: type) -> list[type]:
         return [k for sub in kind.__subclasses__() for k in (sub, *below(sub))]
