@@ -225,6 +225,9 @@ class PartRecipe(SelectRecipe):
 EVENT_TIME = -1
 """A position in `KeyMergeRecipe.order`: the rows' event time."""
 
+Order = tuple[int | tuple[int, ...], ...]
+"""Positions of columns; for several together the least of their values counts."""
+
 
 @state_record("key_merge_recipe", 1)
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,7 @@ class KeyMergeRecipe(Recipe):
     """
 
     inputs: int
-    order: tuple[int, ...]
+    order: Order
     kept: tuple[int, ...]
 
 

@@ -183,7 +183,10 @@ class KeyMerge(Union):
         return merged.replace_columns(self.schemas[0], [merged.slot(i) for i in self._kept])
 
 
-def _numbers(train: Train, position: int) -> Int64Array:
+def _numbers(train: Train, position: int | tuple[int, ...]) -> Int64Array:
+    if isinstance(position, tuple):
+        least: Int64Array = np.minimum.reduce([train.column(one).values for one in position])
+        return least
     found: Int64Array = train.time.array() if position == EVENT_TIME else train.column(position).values
     return found
 

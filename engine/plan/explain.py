@@ -265,7 +265,10 @@ def explain(planned: PlannedQuery) -> str:
     lines += ["Operators", *_indented(physical_lines(planned))]
     if planned.physical.splits:
         lines += ["Split", *_indented(list(planned.physical.splits))]
-    lines += ["State", *_indented(state_lines(planned.physical))]
+    state = state_lines(planned.physical)
+    if planned.physical.splits:
+        state = list(dict.fromkeys(state))  # the parts hold the same
+    lines += ["State", *_indented(state)]
     if planned.functions:
         lines += ["Functions", *_indented([f.promise for f in planned.functions])]
     if planned.notes:

@@ -40,6 +40,7 @@ ROOT_FIELDS = (
     "history_from",
     "materialized",
     "keep",
+    "split",
     "shed_by",
     "emit",
     "stream",
@@ -47,7 +48,7 @@ ROOT_FIELDS = (
     "root",
 )
 WHEN_FIELDS = ("emit", "stream", "every")  # of the root
-_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "history_from", "shed_by", "materialized", "keep")
+_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "history_from", "shed_by", "materialized", "keep", "split")
 QOS_FIELDS = ("latency", "latency_target", "memory_bytes_max", "tolerance_percent")
 
 

@@ -103,6 +103,8 @@ def _options(query: logical.LogicalQuery) -> Plan:
         plan["keep"] = options.keep_rows
     if options.keep_us is not None:
         plan["keep"] = duration_text(options.keep_us)
+    if options.split > 1:
+        plan["split"] = options.split
     if options.archive:
         plan["history"] = "archive"
     if options.archive_from_us is not None:

@@ -28,6 +28,14 @@ from millstream.engine.plan.rules.rewriting import substituted
 
 ARRIVAL = "arrival number"  # a name for people: columns are found by position
 _WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE, WindowKind.SESSION)
+_NOT_SPLIT: dict[type[recipes.Recipe], str] = {
+    recipes.LagRecipe: "LAG",
+    recipes.MatchRecipe: "MATCH_RECOGNIZE",
+    recipes.AsofJoinRecipe: "an ASOF join",
+    recipes.TableJoinRecipe: "a join with a table",
+    recipes.DistinctRecipe: "DISTINCT",
+    recipes.WindowRecipe: "what reads rows of windows",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,7 @@ class Plan:
 
     keys: tuple[tuple[int, ...], ...]
     recipe: recipes.Recipe
-    order: tuple[int, ...]
+    order: recipes.Order
     hidden: tuple[int, ...]
 
 
@@ -162,7 +170,8 @@ def _plan(node: PhysicalNode) -> Plan | str | None:
     """Return how an operator is split, why it is not, or None where it is none that could be."""
     recipe = node.recipe
     if not isinstance(recipe, AggregateRecipe | OverRecipe | JoinRecipe):
-        return None
+        word = _NOT_SPLIT.get(type(recipe))
+        return None if word is None else f"{word} is not split"
     what = _word(recipe)
     if not all(_comes_from_a_stream(ref) for ref in node.inputs):
         return f"the {what} reads other rows than those of streams as they come"
@@ -209,7 +218,8 @@ def _plan_of_join(recipe: JoinRecipe, widths: Sequence[int]) -> Plan | str:
     schema = Schema((*fields[:left], Field(ARRIVAL, BIGINT, False), *fields[left:], Field(f"{ARRIVAL} 2", BIGINT, False)))
     residual = None if recipe.residual is None else moved(recipe.residual, left, 1)
     arrivals = left, left + right + 1
-    return Plan((recipe.left_keys, recipe.right_keys), replace(recipe, schema=schema, residual=residual), arrivals, arrivals)
+    order = arrivals, left  # the later row's arrival number is the pair's own
+    return Plan((recipe.left_keys, recipe.right_keys), replace(recipe, schema=schema, residual=residual), order, arrivals)
 
 
 def _word(recipe: recipes.Recipe) -> str:

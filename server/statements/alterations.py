@@ -133,7 +133,7 @@ def _refuse_option(query: Query, name: str) -> None:
         hint = did_you_mean(name, MAY_CHANGE) or f"what may change is {', '.join(MAY_CHANGE)}"
         raise UnknownName(f"there is no option {name}", hint=hint, token=name)
     raise Unsupported(
-        f"option {name} says what query {query.name} answers, so it cannot change while it runs",
+        f"option {name} of query {query.name} cannot change while it runs",
         hint=f"what may change is {', '.join(MAY_CHANGE)}; CREATE OR REPLACE QUERY {query.name} WITH ({name} = …) AS … begins anew",
         token=name,
     )

@@ -229,11 +229,12 @@ def started(count: int, bounds: WorkerBounds) -> tuple[list[Worker], SharedSegme
 
 
 def _part(running: RunningOperator) -> Part:
-    recipe = running.recipe if isinstance(running.recipe, PartRecipe) else None
-    if recipe is None:
-        parts = {part_of(cursor) for cursor in running.inputs}
-        recipe = parts.pop() if len(parts) == 1 else None
-    return None if recipe is None else (recipe.split, recipe.part, recipe.parts)
+    if isinstance(running.recipe, PartRecipe):
+        found = {running.recipe}
+    else:
+        found = {recipe for cursor in running.inputs if (recipe := part_of(cursor)) is not None}
+    parts = {(recipe.split, recipe.part, recipe.parts) for recipe in found}
+    return parts.pop() if len(parts) == 1 else None
 
 
 def worker_of(running: RunningOperator) -> int:

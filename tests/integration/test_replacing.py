@@ -209,7 +209,7 @@ def test_a_query_moves_to_another_class_as_it_runs_and_stays_there(tmp_path: Pat
             node = host.network.queries[query.id].node
             assert (node.class_id, node.weight) == (host.class_nodes["gold"].id, 4)
             for options, message in (
-                ("history = 'held'", "says what query q answers"),
+                ("history = 'held'", "of query q cannot change while it runs"),
                 ("wieght = 2", "did you mean weight"),
                 ("class = 'silver'", "there is no class silver"),
                 ("deadline = 'soon'", "option deadline"),

@@ -6,10 +6,13 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from millstream.server.run.embedded import Replay, run_replay
 
 from tests.property.oracle.scenario import Scenario, random_way
 from tests.property.oracle.shapes import SHAPES, failing
+from tests.support.engine_run import SECOND, SqlEngine
 
 REFUSED = "option split: this query cannot be split by key, as "
 SPLIT = ("windows", "local_time", "joins", "overs", "gaps", "nested", "bytes_and_times", "ordered_aggregates", "window_subqueries")
@@ -39,3 +42,18 @@ def test_split_queries_answer_as_the_oracle_says(shape: str, seed: int) -> None:
         wrong = failing(scenario, random_way(choice, rewrites=True))
         assert not wrong, wrong
     assert found, "nothing was split"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=30), st.sampled_from([1, 3, 4096]))
+@settings(max_examples=40, deadline=None)
+def test_a_stream_joined_with_itself_gives_its_pairs_in_the_same_order(keys: list[tuple[int, int]], train: int) -> None:
+    query = "SELECT x.n AS a, y.n AS b FROM s AS x JOIN s AS y ON x.k = y.j WITHIN 9 SECONDS"
+    found = []
+    for option in ("", " WITH (split = 3)"):
+        engine = SqlEngine("CREATE STREAM s (ts TIMESTAMP, k BIGINT, j BIGINT, n BIGINT) TIMESTAMP BY ts", train=train)
+        engine.select(query + option)
+        engine.put("s", [(place * SECOND, *pair, place) for place, pair in enumerate(keys)])
+        engine.end()
+        engine.work()
+        found.append(engine.rows("q"))
+    assert found[0] == found[1]

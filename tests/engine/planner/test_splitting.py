@@ -11,6 +11,7 @@ from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.explain import explain
 from millstream.engine.plan.physical import PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery, derived_stream, plan_select
+from millstream.engine.plan.plan_writer import to_plan_object
 
 STREAMS = (
     "CREATE STREAM s (ts TIMESTAMP, k BIGINT, name TEXT, v DOUBLE) TIMESTAMP BY ts",
@@ -32,11 +33,13 @@ REFUSED = {
     f"SELECT k, COUNT(*) AS n FROM {BOTH} {WINDOW} AS u GROUP BY k": "the GROUP BY reads other rows",
     f"SELECT k, COUNT(*) AS n FROM derived {WINDOW} GROUP BY k": "derived is a derived stream",
     f"SELECT k, COUNT(*) AS n FROM quiet {WINDOW} GROUP BY k": "quiet closes windows when it is idle",
-    "SELECT s.k, w FROM s JOIN t ON s.k = t.k": "no operator of it has keys",
+    "SELECT s.k, w FROM s JOIN t ON s.k = t.k": "a join with a table is not split",
+    "SELECT k, LAG(v) OVER (PARTITION BY k ORDER BY ts) AS p FROM s": "LAG is not split",
+    "SELECT a.v FROM s AS a ASOF JOIN s AS b ON a.k = b.k": "an ASOF join is not split",
 }
 
 
-def planned(query: str) -> PlannedQuery:
+def catalog() -> Catalog:
     catalog = Catalog()
     for text in STREAMS:
         statement = parse_statement(text)
@@ -44,7 +47,11 @@ def planned(query: str) -> PlannedQuery:
         catalog.add(statement.definition)
     catalog.add(ClassDefinition("bronze", may_shed=True))
     catalog.add(derived_stream("derived", plan_select("SELECT ts, k FROM s", catalog)))
-    return plan_select(query, catalog)
+    return catalog
+
+
+def planned(query: str) -> PlannedQuery:
+    return plan_select(query, catalog())
 
 
 def nodes(planned: PlannedQuery) -> list[PhysicalNode]:
@@ -88,6 +95,18 @@ def test_of_windows_over_windows_those_nearest_to_the_stream_are_split() -> None
     inner = f"(SELECT k, window_end AS e, COUNT(*) AS n FROM s {WINDOW} GROUP BY k)"
     found = kinds(f"SELECT n, COUNT(*) AS m FROM {inner} [RANGE 60 SECONDS SLIDE 60 SECONDS] AS c GROUP BY n WITH (split = 2)")
     assert found[recipes.AggregateRecipe] == 3
+
+
+def test_a_plan_object_says_in_how_many_parts() -> None:
+    query = planned(f"SELECT k, COUNT(*) AS n FROM s {WINDOW} GROUP BY k WITH (split = 3)")
+    written = to_plan_object(query.bound)
+    assert written["split"] == 3
+    assert plan_select(written, catalog()).physical == query.physical
+
+
+def test_the_state_of_all_parts_is_told_once() -> None:
+    text = explain(planned(f"SELECT k, COUNT(*) AS n FROM s {WINDOW} GROUP BY k WITH (split = 9)"))
+    assert text.count("aggregate: the groups of the last 10 SECONDS") == 1
 
 
 def test_one_part_is_the_whole_query() -> None:

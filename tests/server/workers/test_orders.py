@@ -16,6 +16,7 @@ from millstream.engine.data.errors import BoundReached
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import Step
 from millstream.engine.flow.running import Pending, outcome
+from millstream.engine.language.recipes import JoinRecipe
 from millstream.server.workers import process
 from millstream.server.workers.desk import Desk
 from millstream.server.workers.pool import Workers, worker_of
@@ -296,6 +297,17 @@ def test_the_parts_of_a_split_query_are_in_different_workers_which_are_asked_at_
         engine.work()
     assert split.rows("windows") == whole.rows("windows")
     assert split.rows("windows")
+
+
+def test_a_part_of_a_join_is_with_its_own_rows_where_the_two_streams_differ() -> None:
+    workers: list[Any] = [Here(), Here()]
+    workers[1].number = 2
+    engine = SqlEngine(STREAM, "CREATE STREAM r (ts TIMESTAMP, w TEXT, k INT) TIMESTAMP BY ts")
+    Workers(engine.network, workers, SharedSegments(0))
+    delta = engine.select("SELECT s.v, r.w FROM s JOIN r ON s.k = r.k WITHIN 2 SECONDS WITH (split = 2)")
+    found = [engine.network.operators[one] for one in delta.query.operators if one in engine.network.operators]
+    joins = {worker_of(one) for one in found if isinstance(one.recipe, JoinRecipe)}
+    assert joins == {1, 2}
 
 
 def _noted(ask_all: Any, log: list[tuple[str, int]], number: int, asked: Any, budget_ns: Any) -> Pending[list[Any]]:
