@@ -84,6 +84,7 @@ class LiveRuntime:
             placed=placed,
         )
         self._home = 0  # the thread that started this one: the event loop's
+        self._is_stopping = False
 
     @property
     def scheduler(self) -> LiveScheduler:
@@ -121,6 +122,7 @@ class LiveRuntime:
     def stop(self, drain_s: float) -> bool:
         """Stop the threads, after at most `drain_s` for what is queued. Returns whether everything was worked off."""
         drained = self._scheduler.quiesce(drain_s) if drain_s > 0 else False
+        self._is_stopping = True
         self._scheduler.stop(drain=False)
         return drained
 
@@ -133,13 +135,20 @@ class LiveRuntime:
         return self.clock_ns()
 
     def arrived(self, ingested: Ingested) -> None:
-        """Tell the scheduler; on the event loop's thread a few rows are run at once."""
+        """Tell the scheduler; on the event loop's thread a few rows are run at once.
+
+        An order that is still out when the threads are stopped may put rows into a stream (INSERT INTO, derived streams). They lie in the
+        stream's log and journal, and nobody decides about them any more.
+        """
         events = ingested.told()
         if self._recording is not None:
             self._recording.note(events)
         if self._kept is not None and events:
             (self._ring or self._begin_ring(self._kept)).note(events)
-        if threading.get_ident() == self._home and not self._gate.is_closed:
+        is_home = threading.get_ident() == self._home
+        if self._is_stopping and not is_home:
+            return
+        if is_home and not self._gate.is_closed:
             self._scheduler.offer(events)
             return
         for event in events:

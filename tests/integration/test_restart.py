@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.scheduler.errors import SchedulerError
 from millstream.server.journal.store import Store
 
 from tests.support.live_server import rows_of, running
@@ -156,3 +157,20 @@ def test_a_restart_forces_the_runs_of_all_its_queries_to_the_disk_at_once(tmp_pa
     few = asyncio.run(started(tmp_path / "few", 2))
     assert few.count("COMMIT") >= 1
     assert asyncio.run(started(tmp_path / "many", 9)) == few
+
+
+def test_what_an_order_puts_into_a_stream_while_the_scheduler_stops_is_no_fault_of_its_query() -> None:
+    async def test() -> None:
+        async with running() as harness:
+            client = await harness.client()
+            await client.execute("CREATE STREAM last (ts BIGINT) TIMESTAMP BY ts UNIT s")
+            runtime, network = harness.server.application.runtime, harness.server.application.host.network
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, runtime.stop, 0.0)
+            ingested = network.end("last", arrival_ns=1)
+            assert ingested is not None
+            await loop.run_in_executor(None, runtime.arrived, ingested)  # on a thread of the engine's, as it does for INSERT INTO
+            with pytest.raises(SchedulerError, match="has stopped"):
+                runtime.arrived(ingested)
+
+    asyncio.run(test())
