@@ -111,8 +111,9 @@ class Elsewhere(Protocol):
     def do(self, calls: Sequence[CallElsewhere], budget_ns: int | None) -> Pending[list[DoneElsewhere | Exception | None]]:
         """Have calls of operators that are in this process done, one after the other; returns what came of each.
 
-        It is to be brought to its end once it has begun. Whoever has several begin before that takes them by the places' numbers: each has
-        a way to its process to itself until it ends, and two who wait for each other's would wait for ever.
+        It is to be brought to its end once it has begun. Whoever has several begin before that takes them by the places' numbers, and ends
+        them in the reverse order: each has a way to its process to itself until it ends, and two who wait for each other's would wait for
+        ever.
 
         What it waits beyond the calls' own time is noted in the thread's allowance: it is nobody's cost.
 

@@ -181,7 +181,7 @@ class Crossing:
             for _, (there, ways) in sorted(by_place.items(), key=lambda one: one[0])
         ]
         late: list[Piece] = []
-        for ways, one_place in begun:
+        for ways, one_place in reversed(begun):  # who must ask again, as the process has ended, holds only ways to those before it
             for way, one in zip(ways, one_place.outcome(), strict=True):
                 if one is None:
                     self._undo(way)
